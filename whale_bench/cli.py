@@ -1,0 +1,143 @@
+"""The command `whale-bench`: eval, list, pull, check-harness.
+
+    whale-bench eval chess_puzzles --model scripted/random -n 8
+
+Exit codes: 0 done; 1 findings of check-harness; 2 misuse, with one line that says what; 3 incomplete,
+some rollouts are missing; 130 interrupted. Heavy modules are imported inside the commands, so that
+--help answers at once.
+
+Not covered: looking at rollouts, comparing runs.
+"""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+if TYPE_CHECKING:
+    from whale_envs.core import Profile
+
+app = typer.Typer(
+    name="whale-bench",
+    help="Evaluate agents (a model and a harness) on the whale suite.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+INCOMPLETE = 3
+
+
+@app.command("eval")
+def eval_command(
+    domain: Annotated[str | None, typer.Argument(help="Environment, as `whale-bench list` names it.")] = None,
+    model: Annotated[
+        list[str] | None,
+        typer.Option("--model", "-m", help="KIND/NAME; give it several times to compare models."),
+    ] = None,
+    n: Annotated[int | None, typer.Option("-n", help="Examples: the first N of the split.")] = None,
+    k: Annotated[int, typer.Option("-k", help="Rollouts per example.")] = 8,
+    concurrency: Annotated[int | None, typer.Option("-c", help="Rollouts in flight.")] = None,
+    tier: Annotated[str, typer.Option(help="mini, small or full.")] = "mini",
+    split: Annotated[str, typer.Option(help="weight, harness, dev or test.")] = "test",
+    profile: Annotated[str, typer.Option(help="Verdicts that score: standard or paper.")] = "standard",
+    harness: Annotated[str | None, typer.Option(help="A harness file; without it, h0.")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Finish this run folder.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Run folder to make; with several models, their parent.")
+    ] = None,
+    base_url: Annotated[str | None, typer.Option(help="Server of openai/NAME.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the run.")] = 0,
+    max_tokens: Annotated[int | None, typer.Option(help="Most sampled tokens per turn.")] = None,
+    token_budget: Annotated[int | None, typer.Option(help="Most sampled tokens per rollout.")] = None,
+    temperature: Annotated[float, typer.Option(help="Sampling temperature.")] = 1.0,
+    top_p: Annotated[float, typer.Option(help="Nucleus of the sampling distribution.")] = 1.0,
+    top_k: Annotated[int, typer.Option(help="Most likely tokens kept; 0 for all.")] = 20,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summaries as JSON instead.")] = False,
+) -> None:
+    """Evaluate a model with a harness: mean@k, an interval, every trajectory on disk."""
+    from whale_bench import commands
+    from whale_envs.errors import UsageError
+
+    if resume is not None:
+        if domain is not None or model:
+            raise UsageError(
+                "--resume takes everything from the run folder; leave out the environment and --model"
+            )
+        runs = [commands.Run(None, resume)]
+    elif domain is None or not model:
+        raise UsageError("eval needs an environment and --model; see `whale-bench list`")
+    else:
+        from whale_bench.evaluation import EvalPlan
+
+        plans = [
+            EvalPlan(
+                domain=domain, model=name, tier=tier, split=split, profile=cast('Profile', profile), n=n, k=k, seed=seed,
+                concurrency=concurrency, harness=harness, base_url=base_url, max_tokens=max_tokens,
+                token_budget=token_budget, temperature=temperature, top_p=top_p, top_k=top_k,
+            )
+            for name in model
+        ]  # fmt: skip
+        runs = commands.place(plans, out)
+    summaries = commands.evaluate_all(runs, quiet=as_json)
+    commands.show(summaries, runs, as_json=as_json)
+    if any(not summary.complete for summary in summaries):
+        raise typer.Exit(INCOMPLETE)
+
+
+@app.command("list")
+def list_command(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+) -> None:
+    """Show environments, tiers, splits, models and harnesses."""
+    from whale_bench import commands
+
+    commands.show_suite(as_json=as_json)
+
+
+@app.command()
+def pull(name: Annotated[str, typer.Argument(help="smollm2")]) -> None:
+    """Fetch a model's weights into the user's cache."""
+    from whale_bench.models.pull import pull as fetch
+
+    typer.echo(fetch(name, progress=lambda line: typer.echo(line, err=True)))
+
+
+@app.command("check-harness")
+def check_harness_command(
+    file: Annotated[Path, typer.Argument(help="A harness file.")],
+    domain: Annotated[list[str] | None, typer.Option("--domain", help="Only this environment.")] = None,
+) -> None:
+    """Check a harness file against the contract; prints a line for each finding."""
+    import asyncio
+
+    from whale_bench.harness.check import check_harness
+    from whale_envs import DOMAINS, get_domain
+
+    domains = tuple(get_domain(name).name for name in domain or DOMAINS)
+    findings = asyncio.run(check_harness(file, domains))
+    for finding in findings:
+        typer.echo(f"{finding.message}" + (f"  [{finding.domain}]" if finding.domain else ""))
+    if findings:
+        raise typer.Exit(1)
+    typer.echo(f"{file}: holds the contract in {', '.join(domains)}")
+
+
+def main() -> None:
+    """The console script: typed errors become one line and an exit code."""
+    try:
+        app()
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except Exception as error:
+        from whale_envs.errors import InfrastructureError, UsageError
+
+        if isinstance(error, UsageError | InfrastructureError):
+            sys.stderr.write(f"whale-bench: {error}\n")
+            sys.exit(2 if isinstance(error, UsageError) else INCOMPLETE)
+        raise
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,246 @@
+"""What the commands of `cli.py` do once their options are read: run, show progress, print tables.
+
+Everything printed for people goes through rich; `--json` prints the same facts for machines. Progress
+goes to standard error, results to standard output.
+
+Not covered: parsing options, exit codes.
+"""
+
+import asyncio
+import re
+import signal
+import sys
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from whale_bench.evaluation import EvalPlan, Report, evaluate
+from whale_bench.harness.host import shipped_harnesses
+from whale_bench.models.registry import KINDS
+from whale_bench.records import Rollout
+from whale_bench.scoring import Score, Summary
+from whale_envs import DOMAINS, SPLITS
+from whale_envs.core import PROFILES
+
+_MISSING_SHOWN = 8
+
+
+class Run(NamedTuple):
+    """A plan and its folder; without a plan, a folder to resume."""
+
+    plan: EvalPlan | None
+    folder: Path
+
+
+def place(plans: Sequence[EvalPlan], out: Path | None) -> list[Run]:
+    """Gives each plan a folder: `out` itself for one plan, else a folder in it for each model."""
+    if out is not None and len(plans) == 1:
+        return [Run(plans[0], out)]
+    parent, stamp = out or Path("runs"), time.strftime("%Y%m%d-%H%M%S")
+    runs: list[Run] = []
+    for number, plan in enumerate(plans):
+        slug = re.sub(r"[^A-Za-z0-9.]+", "-", plan.model).strip("-")[-40:]
+        name = f"{number}-{slug}" if out is not None else f"{stamp}-{plan.domain}-{slug}"
+        folder = parent / name
+        taken = {run.folder for run in runs}
+        while out is None and (folder.exists() or folder in taken):
+            folder = folder.with_name(folder.name + "-again")
+        runs.append(Run(plan, folder))
+    return runs
+
+
+def evaluate_all(runs: Sequence[Run], *, quiet: bool) -> list[Summary]:
+    """Evaluates one run after another, each with a progress bar."""
+    console = Console(stderr=True, quiet=quiet)
+    warnings.showwarning = lambda message, *_, **__: console.print(
+        f"warning: {message}", style="yellow", markup=False
+    )
+    summaries = []
+    for run in runs:
+        try:
+            with _progress(console, run) as report:
+                summaries.append(asyncio.run(_until_signal(run, report)))
+        except KeyboardInterrupt:
+            console.print(f"interrupted; go on with: whale-bench eval --resume {run.folder}", markup=False)
+            raise
+    return summaries
+
+
+async def _until_signal(run: Run, report: Report) -> Summary:
+    """Evaluates; SIGTERM ends it as Ctrl-C does."""
+    task = asyncio.current_task()
+    stopped = False
+
+    def stop() -> None:
+        nonlocal stopped
+        stopped = True
+        assert task is not None
+        task.cancel()
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop)
+    try:
+        return await evaluate(run.plan, run.folder, report=report)
+    except asyncio.CancelledError:
+        if stopped:
+            raise KeyboardInterrupt from None
+        raise
+
+
+@contextmanager
+def _progress(console: Console, run: Run) -> Iterator[Report]:
+    """A bar with rollouts/s, running mean and time left; plain lines where there is no terminal."""
+    began, rewards, first = time.monotonic(), [0.0, 0.0], [0]
+    label = run.plan.model if run.plan else f"resuming {run.folder}"
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}", markup=False),
+        TextColumn("{task.fields[mean]}", markup=False),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task(label, total=None, rate="", mean="")
+        last_line = began
+
+        def report(finished: int, total: int, record: Rollout | None) -> None:
+            nonlocal last_line
+            now = time.monotonic()
+            if record is None and not rewards[1]:
+                first[0] = finished
+            if record is not None:
+                rewards[0] += record.verdict.reward
+                rewards[1] += 1
+            rate = f"{(finished - first[0]) / max(now - began, 1e-9):.1f} rollouts/s"
+            mean = f"mean {rewards[0] / rewards[1]:.3f}" if rewards[1] else ""
+            bar.update(task, completed=finished, total=total, rate=rate, mean=mean)
+            if not console.is_terminal and (now - last_line > 10 or finished == total):
+                last_line = now
+                console.print(f"{label}: {finished}/{total}  {rate}  {mean}", markup=False)
+
+        yield report
+
+
+def show(summaries: Sequence[Summary], runs: Sequence[Run], *, as_json: bool) -> None:
+    """Prints the summaries, side by side."""
+    if as_json:
+        rows = [
+            msgspec.to_builtins(s) | {"folder": str(r.folder)} for s, r in zip(summaries, runs, strict=True)
+        ]
+        sys.stdout.write(msgspec.json.encode(rows).decode() + "\n")
+        return
+    console = Console()
+    first = summaries[0]
+    table = Table(title=f"{first.domain}, {first.tier}/{first.split}, {first.examples} examples × {first.k}")
+    table.add_column("")
+    for summary in summaries:
+        table.add_column(summary.model + (" (fixture)" if summary.fixture else ""), justify="right")
+    for label, cells in _rows(summaries):
+        table.add_row(label, *cells)
+    console.print(table)
+    for summary, run in zip(summaries, runs, strict=True):
+        console.print(f"{summary.model}: {run.folder}", markup=False, soft_wrap=True)
+        for warning in summary.warnings:
+            console.print(f"  warning: {warning}", markup=False, style="yellow")
+        for problem, count in summary.problems.items():
+            console.print(f"  {count} rollouts failed: {problem}", markup=False, style="red")
+        if not summary.complete:
+            shown = ", ".join(summary.missing[:_MISSING_SHOWN])
+            more = len(summary.missing) - _MISSING_SHOWN
+            console.print(
+                f"  incomplete: {len(summary.missing)} rollouts are missing and count for nothing: {shown}"
+                + (f" and {more} more (summary.json)" if more > 0 else "")
+                + f"\n  go on with: whale-bench eval --resume {run.folder}",
+                markup=False,
+                style="red",
+            )
+
+
+def _rows(summaries: Sequence[Summary]) -> Iterator[tuple[str, list[str]]]:
+    first = summaries[0]
+    yield f"mean@{first.k}, {first.profile}", [_score(s, s.score) for s in summaries]
+    yield "  95% interval", [_interval(s.score) for s in summaries]
+    yield f"mean@{first.k}, {first.other_profile}", [_score(s, s.other_score) for s in summaries]
+    yield "  diverged rollouts", [str(s.diverged) for s in summaries]
+    for at in first.pass_at_k or {str(first.k): 0.0}:
+        yield f"pass@{at}", [f"{s.pass_at_k[at]:.3f}" if at in s.pass_at_k else "–" for s in summaries]
+    for name in dict.fromkeys(name for s in summaries for name in s.metrics):
+        yield name, [f"{s.metrics[name]:.2f}" if name in s.metrics else "–" for s in summaries]
+    for reason in dict.fromkeys(reason for s in summaries for reason in s.stop_conditions):
+        yield f"ended: {reason}", [str(s.stop_conditions.get(reason, 0)) for s in summaries]
+    yield "truncated", [f"{s.truncated:.1%}" for s in summaries]
+    yield "prompt tokens", [_count(s.prompt_tokens) for s in summaries]
+    yield "sampled tokens", [_count(s.sampled_tokens) for s in summaries]
+    yield "finished rollouts", [str(s.rollouts) for s in summaries]
+    yield "missing rollouts", [str(len(s.missing)) for s in summaries]
+    for part in dict.fromkeys(part for s in summaries for part in s.seconds):
+        yield f"seconds: {part}", [f"{s.seconds[part]:.1f}" if part in s.seconds else "–" for s in summaries]
+
+
+def _score(summary: Summary, score: Score | None) -> str:
+    if score is not None:
+        return f"{score.mean:.3f}"
+    return "diverged" if summary.complete else f"≥ {summary.lower_bound:.3f} (incomplete)"
+
+
+def _interval(score: Score | None) -> str:
+    return "–" if score is None else f"{score.low:.3f} to {score.high:.3f}"
+
+
+def _count(tokens: int | None) -> str:
+    return "not reported" if tokens is None else f"{tokens:,}"
+
+
+def show_suite(*, as_json: bool) -> None:
+    """Prints environments with tiers and split sizes, models and harnesses."""
+    harnesses = shipped_harnesses()
+    if as_json:
+        suite = {
+            "environments": {
+                d.name: {
+                    "id": d.env_id,
+                    "tiers": dict(d.tiers),
+                    "sizes": d.module.SIZES,
+                    "harness": f"h0/{d.name}.py",
+                }
+                for d in DOMAINS.values()
+            },
+            "splits": SPLITS,
+            "profiles": PROFILES,
+            "models": KINDS,
+            "harnesses": {f"h0/{name}.py": "shipped" for name in harnesses},
+        }
+        sys.stdout.write(msgspec.json.encode(suite).decode() + "\n")
+        return
+    console = Console()
+    table = Table(title="Environments")
+    for column in ("environment", "tier", *SPLITS):
+        table.add_column(column, no_wrap=True)
+    table.add_column("data")
+    for domain in DOMAINS.values():
+        for tier, what in domain.tiers.items():
+            sizes = domain.module.SIZES[tier]
+            table.add_row(domain.name, tier, *(f"{sizes[s]:,}" for s in SPLITS), what)
+    console.print(table)
+    table = Table(title="Models")
+    table.add_column("model", no_wrap=True)
+    table.add_column("what it is")
+    for name, what in KINDS.items():
+        table.add_row(name, what)
+    console.print(table)
+    table = Table(title="Harnesses")
+    for column in ("harness", "environment"):
+        table.add_column(column, no_wrap=True)
+    table.add_column("used")
+    for name in harnesses:
+        table.add_row(f"h0/{name}.py", name, "without --harness")
+    table.add_row("FILE", "any", "--harness FILE, a Python file that defines class Harness(BaseHarness)")
+    console.print(table)

@@ -1,0 +1,254 @@
+"""The rollout engine: `rollout` is the only way a rollout happens.
+
+Evaluation, training and harness search all call it, so what is searched is what is trained and
+tested.
+
+    agent = Agent(backend, harness)
+    record = await rollout(task, agent, examples.by_id(example_id), sample=0, seed=7, key="test:…:0")
+
+One coroutine per rollout, on one event loop; retrieval, tools and slow verification are awaited.
+Failures: what the model or the harness does wrong ends the rollout as a zero-reward record with a
+typed `stop_condition`; `InfrastructureError` and `UsageError` go to the caller, who leaves the
+rollout missing or stops the run.
+
+Not covered: scheduling many rollouts, and the ledger, see `evaluation.py`.
+"""
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from whale_bench.harness.base import Act, Ask, Nudge, Reply, Stop, Turn, View
+from whale_bench.harness.host import HarnessHost
+from whale_bench.harness.provenance import allowed
+from whale_bench.models.base import Backend, Generation, Message, Request, Sampling, TokenBackend, scrub
+from whale_bench.models.splice import splice
+from whale_bench.records import Rollout, Segment, Step
+from whale_envs import ExampleSet, RolloutError, UnknownNameError, Verdict, get_domain, make_env
+from whale_envs.core import Example, Profile, TextEnv
+from whale_envs.errors import HarnessError
+from whale_envs.seeding import derive_seed
+
+DEFAULT_SAMPLING = Sampling()
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What is played: a domain's examples under a profile and the rollout's limits."""
+
+    domain: str
+    examples: ExampleSet[Any]
+    profile: Profile = "standard"
+    max_tokens: int | None = None
+    """Most sampled tokens per turn; a harness may ask for fewer."""
+    token_budget: int | None = None
+    """Most sampled tokens per rollout; None is the domain's published budget."""
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """A model with its sampling, and a harness."""
+
+    backend: Backend
+    harness: HarnessHost
+    sampling: Sampling = DEFAULT_SAMPLING
+
+
+def env_options(domain: str, harness: HarnessHost) -> dict[str, int]:
+    """The harness's options for the environment, held within the environment's bounds.
+
+    Raises:
+        UnknownNameError: an option that the environment does not have.
+    """
+    bounds = get_domain(domain).module.ENV.BOUNDS
+    asked = dict(harness.settings.env_options)
+    if harness.settings.max_turns is not None:
+        asked["max_turns"] = harness.settings.max_turns
+    for name in asked:
+        if name not in bounds:
+            raise UnknownNameError(f"ENV_OPTIONS of {harness.name}", name, sorted(bounds))
+    return {name: min(max(value, bounds[name][0]), bounds[name][1]) for name, value in asked.items()}
+
+
+@dataclass(slots=True)
+class _Progress:
+    """A rollout in flight."""
+
+    env: TextEnv
+    view: View
+    budget: int | None
+    segments: list[Segment] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    tool_calls: int = 0
+    cut: bool = False
+    """Whether the last reply was cut off."""
+
+    @property
+    def sampled(self) -> int:
+        return sum(s.sampled_tokens or 0 for s in self.segments)
+
+    @property
+    def tokens_left(self) -> int | None:
+        return None if self.budget is None else self.budget - self.sampled
+
+
+async def rollout(task: Task, agent: Agent, example: Example, *, sample: int, seed: int, key: str) -> Rollout:
+    """Plays one example to its end.
+
+    Args:
+        task: the domain, its examples and the limits.
+        agent: who plays.
+        example: one of the task's.
+        sample: number of this sample among the example's k.
+        seed: the run's seed; the rollout's own are hashed from it, the example and the sample.
+        key: unique name of the rollout in its run.
+
+    Raises:
+        InfrastructureError: a server or worker failed after its retries; the rollout is missing.
+        UsageError: a setting can never work.
+    """
+    began = time.perf_counter()
+    options = env_options(task.domain, agent.harness)
+    env = make_env(task.domain, examples=task.examples, profile=task.profile, **options)
+    opening, _ = env.reset(options={"example_id": example.id})
+    domain = get_domain(task.domain)
+    budget = domain.token_budget if task.token_budget is None else task.token_budget
+    view = View(
+        domain=task.domain,
+        opening=opening,
+        observation=opening,
+        max_turns=env.max_turns,
+        seed=derive_seed("harness", seed, example.id, sample),
+    )
+    now = _Progress(env, view, budget)
+    error = ""
+    try:
+        verdict = await _play(task, agent, now, sample=sample, seed=seed, example=example)
+    except RolloutError as failure:
+        verdict, error = env.truncate(failure.reason), failure.detail
+    known = [s for s in now.segments if s.sampled_tokens is not None]
+    prompts = [s.prompt_tokens for s in now.segments if s.prompt_tokens is not None]
+    sampled = now.sampled if len(known) == len(now.segments) else None
+    caps = ("max_turns", "assistant_token_budget", "context_length")
+    return Rollout(
+        key=key,
+        domain=task.domain,
+        example_id=example.id,
+        sample=sample,
+        seed=seed,
+        harness_id=agent.harness.harness_id,
+        weights_id=agent.backend.weights_id,
+        opening=opening,
+        segments=tuple(now.segments),
+        steps=tuple(now.steps),
+        verdict=verdict,
+        stop_condition=verdict.reason,
+        truncated=now.cut or verdict.reason in caps,
+        error=error,
+        metrics={**env.counters(), **({} if sampled is None else {"sampled_tokens": sampled})},
+        groups=example.groups,
+        prompt_tokens=sum(prompts) if len(prompts) == len(now.segments) else None,
+        sampled_tokens=sampled,
+        tool_calls=now.tool_calls,
+        seconds=time.perf_counter() - began,
+    )
+
+
+async def _play(
+    task: Task, agent: Agent, now: _Progress, *, sample: int, seed: int, example: Example
+) -> Verdict:
+    """Turns until the episode ends; returns the verdict."""
+    view = now.view
+    while True:
+        view.tokens_left = now.tokens_left
+        if len(view.turns) >= view.max_turns:
+            return now.env.truncate("max_turns")
+        decision, view.state = await agent.harness.call(view)
+        if isinstance(decision, Stop):
+            return now.env.truncate("harness_stop")
+        assert isinstance(decision, Ask)
+        request = Request(
+            messages=_to_messages(decision.messages),
+            tools=tuple(agent.harness.settings.tools) if agent.harness.settings.tool_mode == "native" else (),
+            sampling=agent.sampling,
+            max_tokens=_least(agent.harness.settings.max_tokens, task.max_tokens, view.tokens_left),
+            seed=derive_seed("sample", seed, example.id, sample, len(now.segments)),
+            group=f"{example.id}/{len(now.segments)}",
+            host=now.env if agent.backend.fixture else None,
+        )
+        if isinstance(agent.backend, TokenBackend):
+            request = splice(agent.backend, request, now.segments[-1] if now.segments else None)
+        generation = _clean(await agent.backend.generate(request))
+        now.segments.append(_segment(request, generation))
+        now.cut = generation.finish_reason == "length"
+        if now.cut and now.tokens_left is not None and now.tokens_left <= 0:
+            return now.env.truncate("assistant_token_budget")
+        verdict = await _act(agent, now, generation)
+        if verdict is not None:
+            return verdict
+
+
+async def _act(agent: Agent, now: _Progress, generation: Generation) -> Verdict | None:
+    """Lets the harness read the reply and does what it decides; the verdict where that ends it."""
+    view, env = now.view, now.env
+    reply = Reply(generation.text, generation.reasoning, generation.tool_calls, generation.finish_reason)
+    decision, view.state = await agent.harness.call(view, reply)
+    if isinstance(decision, Stop):
+        return env.truncate("harness_stop")
+    if isinstance(decision, Nudge):
+        now.steps.append(Step(None, decision.message, "nudge", decision.message))
+        view.turns += (Turn(reply, None, decision.message, decision.message, "nudge"),)
+        return None
+    assert isinstance(decision, Act)
+    arguments = [str(call.get("function", {}).get("arguments", "")) for call in generation.tool_calls]
+    if not allowed(decision.action, generation.text, arguments):
+        raise HarnessError("provenance", f"{decision.action!r:.200} is not in the text sampled this turn")
+    observation, _, terminated, truncated, info = await env.astep(decision.action)
+    now.steps.append(Step(decision.action, observation, info["event"], info["feedback"]))
+    if terminated or truncated:
+        verdict: Verdict = info["verdict"]
+        return verdict
+    view.observation = observation
+    view.turns += (Turn(reply, decision.action, observation, info["feedback"], info["event"]),)
+    return None
+
+
+def _clean(generation: Generation) -> Generation:
+    """Text that can be written down, whatever the model's tokens decode to."""
+    return msgspec.structs.replace(
+        generation,
+        text=scrub(generation.text),
+        raw_text=scrub(generation.raw_text or generation.text),
+        reasoning=scrub(generation.reasoning),
+    )
+
+
+def _segment(request: Request, generation: Generation) -> Segment:
+    usage = generation.usage
+    return Segment(
+        messages=request.messages,
+        tools=request.tools,
+        text=generation.raw_text,
+        finish_reason=generation.finish_reason,
+        tool_calls=generation.tool_calls,
+        prompt_ids=generation.prompt_ids,
+        sampled_ids=generation.sampled_ids,
+        logprobs=generation.logprobs,
+        prompt_tokens=usage.prompt_tokens,
+        sampled_tokens=usage.sampled_tokens,
+        seed=request.seed,
+    )
+
+
+def _to_messages(chat: list[dict[str, Any]]) -> tuple[Message, ...]:
+    try:
+        return msgspec.convert(chat, tuple[Message, ...])
+    except msgspec.ValidationError as error:
+        raise HarnessError("harness_error", f"messages: {error}") from error
+
+
+def _least(*caps: int | None) -> int | None:
+    given = [cap for cap in caps if cap is not None]
+    return max(1, min(given)) if given else None

@@ -1,0 +1,36 @@
+"""The provenance rule: an action counts only if it stands in text sampled this turn.
+
+    >>> stands_in("a1a8", "My move: A1A8.")
+    True
+    >>> stands_in("a1a8", "a1a80")
+    False
+
+Sampled text is the final text and the arguments of tool calls, not reasoning. White space may be
+folded, and a move in UCI form may change case; everything else must stand there as a whole word, so
+that a harness can format, filter and re-ask, but cannot answer for the model.
+
+Not covered: hints in the prompt (the parrot canary's work), and interpreter code, whose rule comes
+with that tool.
+"""
+
+import re
+from collections.abc import Iterable
+
+_UCI = re.compile(r"[a-h][1-8][a-h][1-8][qrbn]?\Z", re.IGNORECASE)
+
+
+def stands_in(action: str, sampled: str) -> bool:
+    """Whether `action` stands in `sampled` as a whole, up to white space (and case, for UCI)."""
+    needle, text = " ".join(action.split()), " ".join(sampled.split())
+    if not needle or needle == text:
+        return True
+    if _UCI.match(needle):
+        needle, text = needle.lower(), text.lower()
+    left = r"(?<![^\W_])" if needle[0].isalnum() else ""
+    right = r"(?![^\W_])" if needle[-1].isalnum() else ""
+    return re.search(left + re.escape(needle) + right, text) is not None
+
+
+def allowed(action: str, text: str, tool_arguments: Iterable[str] = ()) -> bool:
+    """Whether the model said `action` this turn, in its final text or in a tool call's arguments."""
+    return stands_in(action, text) or any(stands_in(action, arguments) for arguments in tool_arguments)

@@ -1,0 +1,217 @@
+"""The append-only account of a run: reserve before a rollout, settle after it.
+
+    attempt = ledger.reserve(key, "test")
+    ledger.settle(key, attempt, Charge(rollouts=1, sampled_tokens=12))
+
+Each event has a sequence number and the hash of the one before, so that a partial edit shows
+(`audit`); its author could rebuild the whole chain, and no more is claimed. A key is settled at
+most once. After a kill, `interrupt_open` closes reservations that nothing came of: they count as
+executed, never as charged.
+
+`charged` is what a budget counts. `executed` adds what was spent for nothing: interrupted and
+failed attempts. Where those stopped before their tokens were known, only the rollout is counted.
+
+SQLite in WAL mode, one writer process per run (`RunStore` holds the lock); readers are free.
+
+Not covered: budgets over several runs, money.
+"""
+
+import hashlib
+import sqlite3
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, NamedTuple, Self
+
+import msgspec
+
+from whale_envs.errors import DataError, UsageError
+
+Kind = Literal["reserve", "settle", "missing", "interrupted"]
+
+PURPOSES = ("weight", "harness", "smoke", "dev", "test")
+"""What a rollout was for. A budget counts all but test."""
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS events (
+    seq INTEGER PRIMARY KEY, kind TEXT NOT NULL, key TEXT NOT NULL, attempt INTEGER NOT NULL,
+    purpose TEXT NOT NULL, at REAL NOT NULL, charge TEXT NOT NULL, prev TEXT NOT NULL, hash TEXT NOT NULL
+) STRICT;
+CREATE UNIQUE INDEX IF NOT EXISTS one_settlement ON events (key) WHERE kind = 'settle';
+CREATE UNIQUE INDEX IF NOT EXISTS one_reservation ON events (key, attempt) WHERE kind = 'reserve';
+CREATE UNIQUE INDEX IF NOT EXISTS one_end ON events (key, attempt) WHERE kind != 'reserve';
+"""
+
+GENESIS = "0" * 64
+
+
+class Charge(msgspec.Struct, frozen=True):
+    """What one attempt cost. Tokens the server does not report count 0 and are flagged."""
+
+    rollouts: int = 0
+    prompt_tokens: int = 0
+    sampled_tokens: int = 0
+    model_calls: int = 0
+    tool_calls: int = 0
+    seconds: float = 0.0
+    """Wall seconds of the rollout."""
+    unmetered_tokens: bool = False
+    """True where the server did not say how many tokens were used."""
+
+
+class Event(NamedTuple):
+    """One line of the account."""
+
+    seq: int
+    kind: Kind
+    key: str
+    attempt: int
+    purpose: str
+    at: float
+    """Unix time."""
+    charge: str
+    """A `Charge` as JSON, or empty."""
+    prev: str
+    hash: str
+
+
+class Ledger:
+    """The account in one SQLite file; see the module's docstring.
+
+    Args:
+        path: the file; made if missing.
+        readonly: refuse to write, and leave the file as it is.
+    """
+
+    def __init__(self, path: Path, *, readonly: bool = False) -> None:
+        if readonly and not path.is_file():
+            raise UsageError(f"{path}: there is no ledger")
+        target = f"file:{path}?mode=ro" if readonly else str(path)
+        self._db = sqlite3.connect(target, uri=readonly, isolation_level=None)
+        if not readonly:
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute("PRAGMA synchronous=NORMAL")  # a killed process loses nothing; see docs
+            self._db.executescript(_SCHEMA)
+        row = self._db.execute("SELECT seq, hash FROM events ORDER BY seq DESC LIMIT 1").fetchone()
+        self._seq: int = row[0] if row else 0
+        self._last: str = row[1] if row else GENESIS
+
+    def reserve(self, key: str, purpose: str) -> int:
+        """Announces an attempt at a rollout; returns its number, from 1.
+
+        Raises:
+            UsageError: the key is settled already, or has an attempt open.
+        """
+        if purpose not in PURPOSES:
+            raise UsageError(f"unknown purpose {purpose!r}; valid: {', '.join(PURPOSES)}")
+        begun = ended = settled = 0
+        for kind, n in self._db.execute(
+            "SELECT kind, count(*) FROM events WHERE key = ? GROUP BY kind", [key]
+        ):
+            begun += n if kind == "reserve" else 0
+            ended += n if kind != "reserve" else 0
+            settled += n if kind == "settle" else 0
+        if settled or begun != ended:
+            raise UsageError(f"rollout {key!r} is {'settled' if settled else 'reserved'} already")
+        self._append("reserve", key, begun + 1, purpose, "")
+        return begun + 1
+
+    def settle(self, key: str, attempt: int, charge: Charge) -> None:
+        """Charges a finished attempt, once."""
+        self._end("settle", key, attempt, charge)
+
+    def fail(self, key: str, attempt: int, charge: Charge) -> None:
+        """Closes an attempt that ended as missing (infrastructure); it is not charged."""
+        self._end("missing", key, attempt, charge)
+
+    def interrupt(self, key: str, attempt: int) -> None:
+        """Closes an attempt that a killed process left open; it is not charged."""
+        self._end("interrupted", key, attempt, Charge(rollouts=1))
+
+    def open_reservations(self) -> list[tuple[str, int]]:
+        """(key, attempt) of every reservation without an end, in order."""
+        rows = self._db.execute(
+            "SELECT key, attempt FROM events r WHERE kind = 'reserve' AND NOT EXISTS "
+            "(SELECT 1 FROM events e WHERE e.key = r.key AND e.attempt = r.attempt AND e.kind != 'reserve') "
+            "ORDER BY seq"
+        )
+        return [(key, attempt) for key, attempt in rows]
+
+    def settled_keys(self) -> set[str]:
+        return {key for (key,) in self._db.execute("SELECT key FROM events WHERE kind = 'settle'")}
+
+    def totals(self, *kinds: Kind) -> dict[str, Charge]:
+        """Sums by purpose of the events of these kinds."""
+        sums: dict[str, Charge] = {}
+        for event in self.events():
+            if event.kind in kinds:
+                charge = msgspec.json.decode(event.charge, type=Charge)
+                sums[event.purpose] = _add(sums.get(event.purpose, Charge()), charge)
+        return sums
+
+    def charged(self) -> dict[str, Charge]:
+        """What counts, by purpose."""
+        return self.totals("settle")
+
+    def executed(self) -> dict[str, Charge]:
+        """What was spent, by purpose, interrupted and failed attempts included."""
+        return self.totals("settle", "missing", "interrupted")
+
+    def events(self) -> Iterator[Event]:
+        """All events in order."""
+        columns = ", ".join(Event._fields)
+        return (Event(*row) for row in self._db.execute(f"SELECT {columns} FROM events ORDER BY seq"))  # noqa: S608
+
+    def audit(self) -> int:
+        """Recomputes the chain; returns the number of events.
+
+        Raises:
+            DataError: a sequence number or a hash does not follow; names the first such event.
+        """
+        prev, seq = GENESIS, 0
+        for seq, event in enumerate(self.events(), start=1):
+            if event.seq != seq or event.prev != prev or event.hash != _digest(event):
+                raise DataError(
+                    f"ledger event {event.seq} ({event.kind} {event.key}) does not follow from the last"
+                )
+            prev = event.hash
+        return seq
+
+    def close(self) -> None:
+        self._db.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _end(self, kind: Kind, key: str, attempt: int, charge: Charge) -> None:
+        row = self._db.execute(
+            "SELECT purpose FROM events WHERE key = ? AND attempt = ? AND kind = 'reserve'", [key, attempt]
+        ).fetchone()
+        if row is None:
+            raise UsageError(f"attempt {attempt} of rollout {key!r} was never reserved")
+        try:
+            self._append(kind, key, attempt, row[0], msgspec.json.encode(charge).decode())
+        except sqlite3.IntegrityError as error:
+            raise UsageError(f"attempt {attempt} of rollout {key!r} has ended already") from error
+
+    def _append(self, kind: Kind, key: str, attempt: int, purpose: str, charge: str) -> None:
+        event = Event(self._seq + 1, kind, key, attempt, purpose, time.time(), charge, self._last, "")
+        event = event._replace(hash=_digest(event))
+        self._db.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", event)
+        self._seq, self._last = event.seq, event.hash
+
+
+def _digest(event: Event) -> str:
+    body = msgspec.json.encode(tuple(event[:-1]))
+    return hashlib.sha256(body).hexdigest()
+
+
+def _add(a: Charge, b: Charge) -> Charge:
+    values = {f: getattr(a, f) + getattr(b, f) for f in Charge.__struct_fields__ if f != "unmetered_tokens"}
+    return Charge(**values, unmetered_tokens=a.unmetered_tokens or b.unmetered_tokens)

@@ -1,0 +1,25 @@
+"""Model backends: what serves a model. `base.py` is the contract, `load_backend` finds one by name."""
+
+from whale_bench.models.base import (
+    Backend,
+    Generation,
+    Message,
+    Request,
+    Sampling,
+    TokenBackend,
+    Usage,
+    split_reasoning,
+)
+from whale_bench.models.registry import load_backend
+
+__all__ = [
+    "Backend",
+    "Generation",
+    "Message",
+    "Request",
+    "Sampling",
+    "TokenBackend",
+    "Usage",
+    "load_backend",
+    "split_reasoning",
+]

@@ -1,0 +1,157 @@
+"""What a model backend is: `async generate(request) -> Generation`.
+
+    backend = load_backend("local/smollm2")
+    async with backend:
+        generation = await backend.generate(Request(messages=[Message("user", "Hi")], seed=1))
+
+A backend serves one model with fixed weights. It may batch concurrent requests; a caller asks for
+one rollout's turn at a time and never knows. Failures follow `whale_envs.errors`: a request that
+the model cannot answer raises `ModelError`, a server or connection that fails after retries raises
+`InfrastructureError`, and a setting that can never work (wrong key, wrong name) `UsageError`.
+
+Not covered: weight updates (`reload`), which come with the trainer.
+"""
+
+import abc
+from typing import Any, Literal, Self
+
+import msgspec
+
+FinishReason = Literal["stop", "length", "tool_calls", "content_filter", "context_length"]
+
+
+class Message(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One chat message, as sent."""
+
+    role: str
+    """"system", "user", "assistant" or "tool"."""
+    content: str
+    tool_calls: tuple[dict[str, Any], ...] = ()
+    """OpenAI-shaped calls of an assistant message, in native tool mode."""
+    tool_call_id: str = ""
+
+
+class Sampling(msgspec.Struct, frozen=True):
+    """The protocol's sampling defaults (reference §2), the same for training, search and test."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 20
+    """0 switches the cut off."""
+
+
+class Request(msgspec.Struct, frozen=True):
+    """One turn to sample."""
+
+    messages: tuple[Message, ...]
+    tools: tuple[dict[str, Any], ...] = ()
+    """OpenAI-shaped function schemas; empty in text tool mode."""
+    sampling: Sampling = Sampling()
+    max_tokens: int | None = None
+    """Most tokens to sample, at least 1; None leaves it to the model's context."""
+    seed: int = 0
+    """In [0, 2**63); differs for every turn of every sample."""
+    prompt_ids: tuple[int, ...] | None = None
+    """The exact prompt for a token-level backend, in place of rendering `messages`."""
+    group: str = ""
+    """Requests of one group have the same prompt, most likely; a hint for batching."""
+    host: Any = None
+    """The running environment, for the scripted fixtures alone; never serialised or sent."""
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """Tokens of one call; None where the server does not say."""
+
+    prompt_tokens: int | None = None
+    sampled_tokens: int | None = None
+
+
+class Generation(msgspec.Struct, frozen=True):
+    """What came back for one request."""
+
+    text: str
+    """The final text: no reasoning, no special tokens."""
+    finish_reason: FinishReason = "stop"
+    reasoning: str = ""
+    tool_calls: tuple[dict[str, Any], ...] = ()
+    raw_text: str = ""
+    """All sampled text, reasoning included, special tokens too where the backend has ids."""
+    prompt_ids: tuple[int, ...] | None = None
+    sampled_ids: tuple[int, ...] | None = None
+    """Exactly the sampled ids, the end-of-turn token included when it was sampled."""
+    logprobs: tuple[float, ...] | None = None
+    """Of `sampled_ids`, one to one."""
+    usage: Usage = Usage()
+
+
+class Backend(abc.ABC):
+    """Serves one model. Also an async context manager that frees what it holds."""
+
+    name: str
+    """As given on the command line, e.g. "local/smollm2"."""
+    weights_id: str
+    """Content hash of what is served; "remote:NAME" where the weights cannot be seen."""
+    fixture: bool = False
+    """True for the scripted models: they are marked in every output and in no ranking."""
+    default_concurrency: int = 64
+    """Rollouts in flight that suit this backend."""
+
+    @abc.abstractmethod
+    async def generate(self, request: Request) -> Generation:
+        """Samples one turn.
+
+        Raises:
+            ModelError: the model cannot answer this request ("context_length", "content_filter").
+            InfrastructureError: the server failed, retries included.
+            UsageError: the settings can never work.
+        """
+
+    def seconds(self) -> dict[str, float]:
+        """Wall seconds spent so far by part (e.g. "load", "prefill", "decode"), for reports."""
+        return {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        return None
+
+
+class TokenBackend(Backend):
+    """A backend at token level: renders chats itself, so that earlier sampled ids can be kept."""
+
+    @abc.abstractmethod
+    def render(self, messages: tuple[Message, ...], tools: tuple[dict[str, Any], ...] = ()) -> str:
+        """The chat template's text for `messages`, open for the assistant to continue."""
+
+    @abc.abstractmethod
+    def encode(self, text: str) -> tuple[int, ...]:
+        """Token ids of rendered text, special tokens recognised, none added."""
+
+    @abc.abstractmethod
+    def decode(self, ids: tuple[int, ...]) -> str:
+        """Text of token ids, special tokens kept."""
+
+
+def scrub(text: str) -> str:
+    """`text` with lone surrogates replaced, so that it can be written as UTF-8."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def split_reasoning(text: str) -> tuple[str, str]:
+    """Splits sampled text into (reasoning, final text) at thinking tags.
+
+    Thinking that was not closed is all reasoning. A closing tag without an opening one ends
+    thinking that the chat template opened.
+
+        >>> split_reasoning("<think>e2e4? no</think> d2d4")
+        ('e2e4? no', ' d2d4')
+        >>> split_reasoning("fine <think>e2e4")
+        ('e2e4', 'fine ')
+    """
+    reasoning = ""
+    head, closed, rest = text.rpartition("</think>")
+    if closed:
+        reasoning, text = head.replace("<think>", "", 1), rest
+    final, opened, unfinished = text.partition("<think>")
+    return (reasoning + unfinished if opened else reasoning), final

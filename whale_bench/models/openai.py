@@ -1,0 +1,227 @@
+"""Any OpenAI-compatible chat server: vLLM, llama.cpp, a hosted API.
+
+    OpenAIBackend("NAME", base_url="http://127.0.0.1:8000/v1")     # else OPENAI_BASE_URL
+
+The key is OPENAI_API_KEY, if set. Connection errors, time-outs, 408, 409, 429, 5xx and answers that
+are no chat completion are retried with exponential back-off (`Retry-After` is honoured) and then
+raise `InfrastructureError`. A refused key, model or address raises `UsageError` and stops the run; a
+prompt too long for the model and a content filter end the rollout (`ModelError`).
+
+A server that refuses one of the settings it need not know (`OPTIONAL`) is asked again without it;
+`dropped` says which.
+
+Not covered: token ids and logprobs from vLLM, several servers, native tool calls sent as text.
+"""
+
+import asyncio
+import json
+import os
+import random
+from typing import Any, Self
+
+import msgspec
+
+from whale_bench.models.base import Backend, FinishReason, Generation, Request, Usage, scrub, split_reasoning
+from whale_envs.errors import InfrastructureError, ModelError, UsageError
+
+ATTEMPTS = 5
+BACKOFF_SECONDS = 0.5
+"""Wait before the second attempt; doubles with each further one, with up to a quarter of jitter."""
+
+MOST_WAIT_SECONDS = 60.0
+OPTIONAL = ("top_k", "seed", "top_p")
+"""Settings that a server may refuse without changing what is asked."""
+
+_RETRIED = {408, 409, 425, 429}
+_TOO_LONG = ("context_length", "context length", "context window", "maximum context", "too many tokens")
+
+
+class _Choice(msgspec.Struct):
+    message: dict[str, Any]
+    finish_reason: str | None = None
+
+
+class _Tokens(msgspec.Struct):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+
+
+class _Completion(msgspec.Struct):
+    choices: list[_Choice]
+    usage: _Tokens | None = None
+
+
+class OpenAIBackend(Backend):
+    """See the module's docstring.
+
+    Args:
+        model: name of the model on the server.
+        base_url: address up to and with the version, as OpenAI's clients take it.
+        backoff_seconds: see `BACKOFF_SECONDS`.
+
+    Raises:
+        UsageError: the address is no http(s) URL.
+    """
+
+    def __init__(
+        self, model: str, *, base_url: str | None = None, backoff_seconds: float = BACKOFF_SECONDS
+    ) -> None:
+        source = "--base-url" if base_url else "OPENAI_BASE_URL"
+        url = base_url or os.environ.get("OPENAI_BASE_URL") or "https://api.openai.com/v1"
+        if not url.startswith(("http://", "https://")):
+            raise UsageError(f"{source} must be an address such as http://127.0.0.1:8000/v1, got {url!r}")
+        self.name = f"openai/{model}"
+        self.weights_id = f"remote:{model}"
+        self.dropped: set[str] = set()
+        self._model, self._url, self._backoff = model, url.rstrip("/"), backoff_seconds
+        self._decoder = msgspec.json.Decoder(_Completion)
+        self._session: Any = None
+        self._answered = False
+
+    async def __aenter__(self) -> Self:
+        import aiohttp  # a model client: loaded when it is used
+
+        headers = {"Content-Type": "application/json"}
+        if key := os.environ.get("OPENAI_API_KEY"):
+            headers["Authorization"] = f"Bearer {key}"
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0),  # the engine bounds what is in flight
+            headers=headers,
+            timeout=aiohttp.ClientTimeout(total=900, sock_connect=10),
+        )
+        self._failures = (aiohttp.ClientError, asyncio.TimeoutError, ConnectionError)
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._session.close()
+
+    async def generate(self, request: Request) -> Generation:
+        problem = "no attempt was made"
+        attempt = 0
+        while attempt < ATTEMPTS:
+            try:
+                status, body, wait = await self._post(request)
+            except self._failures as error:
+                status, body, wait = 0, b"", None
+                problem = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            if status == 200:
+                completion = self._decode(body)
+                if completion is not None:
+                    self._answered = True
+                    return _generation(completion)
+                problem = f"an answer that is no chat completion: {body[:200]!r}"
+            elif status >= 500 or status in _RETRIED:
+                problem = f"HTTP {status}: {_message(body)}"
+            elif status and self._refused(status, _message(body)):
+                continue  # asked again at once, without a setting: at most once for each
+            attempt += 1
+            if attempt < ATTEMPTS:
+                await asyncio.sleep(self._pause(attempt) if wait is None else min(wait, MOST_WAIT_SECONDS))
+        raise InfrastructureError(f"{self._url} failed {ATTEMPTS} times; last: {problem}")
+
+    async def _post(self, request: Request) -> tuple[int, bytes, float | None]:
+        if self._session is None:
+            raise UsageError(f"{self.name} is used inside `async with backend:` only")
+        async with self._session.post(
+            f"{self._url}/chat/completions", data=msgspec.json.encode(self._payload(request))
+        ) as response:
+            body = await response.read()
+            if response.status == 200:
+                return 200, body, None
+            return response.status, body, _seconds(response.headers.get("Retry-After"))
+
+    def _payload(self, request: Request) -> dict[str, Any]:
+        sampling = request.sampling
+        payload: dict[str, Any] = {
+            "model": self._model,
+            "messages": request.messages,
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "seed": request.seed & 0x7FFF_FFFF,  # some servers take 32 bits only
+        }
+        if sampling.top_k:
+            payload["top_k"] = sampling.top_k
+        if request.max_tokens is not None:
+            payload["max_tokens"] = request.max_tokens
+        if request.tools:
+            payload["tools"] = request.tools
+        for name in self.dropped:
+            payload.pop(name, None)
+        return payload
+
+    def _refused(self, status: int, message: str) -> bool:
+        """Whether to ask again without a setting; raises where asking again is no use."""
+        low = message.lower()
+        if status in (401, 403):
+            raise UsageError(f"{self._url} refused the key in OPENAI_API_KEY (HTTP {status}): {message}")
+        if status == 404:
+            raise UsageError(f"{self._url} has no model {self._model!r}, or is no such server: {message}")
+        if any(sign in low for sign in _TOO_LONG):
+            raise ModelError("context_length", message)
+        if "content_filter" in low or "content management policy" in low:
+            raise ModelError("content_filter", message)
+        for name in OPTIONAL:
+            if name in low and name not in self.dropped:
+                self.dropped.add(name)
+                return True
+        if not self._answered:
+            raise UsageError(f"{self._url} refused the request (HTTP {status}): {message}")
+        raise InfrastructureError(f"{self._url} refused the request (HTTP {status}): {message}")
+
+    def _decode(self, body: bytes) -> _Completion | None:
+        try:
+            completion = self._decoder.decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            try:  # the standard library reads escaped lone surrogates, which scrub replaces
+                completion = msgspec.convert(json.loads(body), _Completion)
+            except (ValueError, RecursionError):
+                return None
+        return completion if completion.choices else None
+
+    def _pause(self, attempt: int) -> float:
+        spread = 1 + random.random() / 4
+        return min(self._backoff * 2.0 ** (attempt - 1) * spread, MOST_WAIT_SECONDS)
+
+
+def _generation(completion: _Completion) -> Generation:
+    choice, usage = completion.choices[0], completion.usage or _Tokens()
+    message = choice.message
+    raw = scrub(message.get("content") or "")
+    reasoning, text = split_reasoning(raw)
+    separate = message.get("reasoning_content") or message.get("reasoning") or ""
+    if isinstance(separate, str) and separate:
+        reasoning = scrub(separate)
+    calls = message.get("tool_calls") or ()
+    if choice.finish_reason == "content_filter":
+        raise ModelError("content_filter", text[:200])
+    known: dict[str | None, FinishReason] = {"length": "length", "tool_calls": "tool_calls"}
+    return Generation(
+        text=text,
+        raw_text=raw,
+        reasoning=reasoning,
+        finish_reason=known.get(choice.finish_reason, "stop"),
+        tool_calls=tuple(call for call in calls if isinstance(call, dict)),
+        usage=Usage(usage.prompt_tokens, usage.completion_tokens),
+    )
+
+
+def _message(body: bytes) -> str:
+    """The server's own words, in one line."""
+    text = body.decode("utf-8", "replace")
+    value: Any
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = text
+    error = value.get("error", value) if isinstance(value, dict) else value
+    text = (
+        f"{error.get('message', error)} {error.get('code') or ''}" if isinstance(error, dict) else str(error)
+    )
+    return " ".join(text.split())[:300]
+
+
+def _seconds(header: str | None) -> float | None:
+    try:
+        return max(0.0, float(header)) if header is not None else None
+    except ValueError:  # a date: fall back to our own back-off
+        return None

@@ -1,0 +1,75 @@
+"""Every exception this project raises, as one tree.
+
+    WhaleError
+    ├── UsageError              misuse by the caller; a command line exits with 2
+    │   ├── UnknownNameError    a name that is not among the valid ones
+    │   ├── EpisodeError        step before reset, or after the end
+    │   ├── DataError           a data file that does not hold what it should
+    │   └── HarnessFileError    a harness file that cannot be used, with file and line
+    ├── RolloutError            model or harness failed: a zero-reward record with a typed reason
+    │   ├── HarnessError
+    │   └── ModelError
+    └── InfrastructureError     server, network or worker failed: retried, then missing, never scored
+
+The three branches are the failure model of the whole suite: the first stops the caller with one
+sentence, the second is data, the third says nothing about the agent.
+
+Not covered: a move or a tool call that the environment rejects. That is an observation, not an
+exception.
+"""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class WhaleError(Exception):
+    """Base of everything raised on purpose by this project."""
+
+
+class UsageError(WhaleError, ValueError):
+    """The caller asked for something that cannot be; the message quotes the bad value."""
+
+
+class UnknownNameError(UsageError):
+    """A name outside a fixed list, such as a split or an example id."""
+
+    def __init__(self, what: str, name: object, valid: Iterable[object], *, most: int = 12) -> None:
+        names = [str(v) for v in valid]
+        shown = names if len(names) <= most else names[:most]
+        more = f", … ({len(names)} in all)" if len(names) > most else ""
+        close = get_close_matches(str(name), names, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else "."
+        super().__init__(f"unknown {what} {name!r}{hint} Valid: {', '.join(shown) or 'none'}{more}.")
+
+
+class EpisodeError(UsageError):
+    """An environment was stepped outside an episode."""
+
+
+class DataError(UsageError):
+    """A data file is missing, has the wrong columns, or holds a row that cannot be true."""
+
+
+class HarnessFileError(UsageError):
+    """A harness file cannot be loaded or breaks the contract; says file and line."""
+
+
+class RolloutError(WhaleError):
+    """A failure of the agent under test; `reason` is the record's stop condition."""
+
+    def __init__(self, reason: str, detail: str = "") -> None:
+        super().__init__(f"{reason}: {detail}" if detail else reason)
+        self.reason = reason
+        self.detail = detail
+
+
+class HarnessError(RolloutError):
+    """Harness code raised, returned the wrong type, hung, or broke a host rule."""
+
+
+class ModelError(RolloutError):
+    """The model could not answer: context overflow, content filter."""
+
+
+class InfrastructureError(WhaleError):
+    """A server, a connection or a worker failed, after the retries that were worth trying."""

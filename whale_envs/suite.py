@@ -1,0 +1,88 @@
+"""The suite as literal data: which domains, tiers and splits there are, written once.
+
+    >>> make_env("chess_puzzles", split="dev").domain
+    'chess_puzzles'
+
+Every other table (command lines, docs, tests over all environments) derives from `DOMAINS`. A
+domain's folder is imported when it is first used.
+
+Not covered: models and harnesses, which are `whale_bench`'s.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from whale_envs.core import SPLITS, ExampleSet, TextEnv
+from whale_envs.errors import UnknownNameError
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """One environment and its data."""
+
+    name: str
+    """Also the name of its folder in `whale_envs`."""
+    env_id: str
+    title: str
+    token_budget: int
+    """Published limit of sampled tokens per rollout (reference §2)."""
+    tiers: Mapping[str, str]
+    """What each tier is, in a line; the embedded ones first."""
+
+    @property
+    def module(self) -> Any:
+        """The domain's folder, with `ENV`, `SIZES`, `load_examples` and `verify`."""
+        return import_module(f"whale_envs.{self.name}")
+
+
+DOMAINS: Mapping[str, Domain] = {
+    domain.name: domain
+    for domain in (
+        Domain(
+            name="chess_puzzles",
+            env_id="whale/ChessPuzzles-v0",
+            title="Chess Puzzles",
+            token_budget=8_129,
+            tiers={
+                "mini": "480 Lichess puzzles, embedded",
+                "small": "6,605 Lichess puzzles, embedded",
+                "full": "Lichess/chess-puzzles from the hub (extra: data)",
+            },
+        ),
+    )
+}
+"""Every domain by name."""
+
+
+def get_domain(name: str) -> Domain:
+    """The domain of that name.
+
+    Raises:
+        UnknownNameError: there is none.
+    """
+    if name not in DOMAINS:
+        raise UnknownNameError("environment", name, DOMAINS)
+    return DOMAINS[name]
+
+
+def load_examples(domain: str, tier: str = "mini", split: str = "test") -> ExampleSet[Any]:
+    """The examples of a split, in fixed order.
+
+    Raises:
+        UnknownNameError: no such domain, tier or split.
+    """
+    found = get_domain(domain)
+    if tier not in found.tiers:
+        raise UnknownNameError(f"tier of {domain}", tier, found.tiers)
+    if split not in SPLITS:
+        raise UnknownNameError("split", split, SPLITS)
+    examples: ExampleSet[Any] = found.module.load_examples(tier, split)
+    return examples
+
+
+def make_env(domain: str, **options: Any) -> TextEnv:
+    """The domain's environment without Gymnasium's wrappers; options as `TextEnv`'s."""
+    env: TextEnv = get_domain(domain).module.ENV(**options)
+    return env
