@@ -1,0 +1,65 @@
+# Everything here sets itself up in .venv on a fresh machine with Python >= 3.11.
+#
+#   make demo    a real small language model plays real chess puzzles, about four minutes
+#   make test    the whole test suite
+#   make check   lint + types + tests
+
+PYTHON ?= $(firstword $(foreach p,python3 python3.13 python3.12 python3.11,\
+	$(shell $(p) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(p))))
+VENV ?= .venv
+BIN := $(VENV)/bin
+# On Linux, PyPI's torch is the CUDA build of several GB; give TORCH=… for another one.
+TORCH ?= torch==2.13.0
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# With these two, torch neither spins nor fights for cores when something else runs too.
+export OMP_WAIT_POLICY ?= PASSIVE
+export TOKENIZERS_PARALLELISM ?= false
+
+.PHONY: help demo test check lint types format bench clean
+
+help:
+	@sed -n 's/^# \{0,1\}//p' $(firstword $(MAKEFILE_LIST)) | head -6
+
+$(BIN)/.base: pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "whale-envs needs Python 3.11 or newer on the PATH"; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	$(PIP) --editable .
+	@touch $@
+
+$(BIN)/.local: $(BIN)/.base
+	$(PIP) "$(TORCH)"
+	$(PIP) --editable ".[local]"
+	@touch $@
+
+$(BIN)/.dev: $(BIN)/.local
+	$(PIP) --editable ".[local,data]" --group dev
+	@touch $@
+
+demo: $(BIN)/.local
+	$(BIN)/whale-bench eval chess_puzzles -n 24 -k 8 --max-tokens 16 \
+		--model local/smollm2 --model scripted/random --model scripted/oracle
+
+test: $(BIN)/.dev
+	$(BIN)/python -m pytest
+
+check: lint types test
+
+lint: $(BIN)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(BIN)/.dev
+	$(BIN)/mypy
+
+format: $(BIN)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(BIN)/.dev
+	$(BIN)/python benchmarks/footprint.py
+	$(BIN)/python benchmarks/env_speed.py
+	$(BIN)/python benchmarks/orchestration.py
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,63 @@
+"""A chat server that costs nothing: every request gets one fixed completion at once.
+
+    python benchmarks/stub_server.py            # prints its address, serves until killed
+
+The reply names a move that is never legal, so every chess rollout takes exactly two turns (one
+retry, then the end). It is a raw asyncio protocol, so that what a benchmark measures is the client.
+"""
+
+import asyncio
+import json
+import sys
+
+_REPLY = {
+    "id": "stub",
+    "object": "chat.completion",
+    "model": "stub",
+    "choices": [
+        {
+            "index": 0,
+            "message": {"role": "assistant", "content": "<move>a1a1</move>"},
+            "finish_reason": "stop",
+        }
+    ],
+    "usage": {"prompt_tokens": 800, "completion_tokens": 8, "total_tokens": 808},
+}
+_BODY = json.dumps(_REPLY).encode()
+_RESPONSE = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: "
+    + str(len(_BODY)).encode()
+    + b"\r\n\r\n"
+    + _BODY
+)
+
+
+class Stub(asyncio.Protocol):
+    """Answers each complete request on a kept-alive connection."""
+
+    def connection_made(self, transport):
+        self.transport = transport
+        self.pending = b""
+
+    def data_received(self, data):
+        self.pending += data
+        while (end := self.pending.find(b"\r\n\r\n")) >= 0:
+            head = self.pending[:end].lower()
+            at = head.find(b"content-length:")
+            length = int(head[at + 15 :].split(b"\r\n", 1)[0]) if at >= 0 else 0
+            if len(self.pending) < end + 4 + length:
+                return
+            self.pending = self.pending[end + 4 + length :]
+            self.transport.write(_RESPONSE)
+
+
+async def main():
+    server = await asyncio.get_running_loop().create_server(Stub, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    sys.stdout.write(f"http://127.0.0.1:{port}/v1\n")
+    sys.stdout.flush()
+    await server.serve_forever()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
