@@ -1,0 +1,20 @@
+"""Fixtures for all tests."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def stub_url() -> Iterator[str]:
+    """Address of the benchmarks' chat server, which gives every request the same reply."""
+    command = [sys.executable, str(ROOT / "benchmarks" / "stub_server.py")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        yield server.stdout.readline().strip()
+        server.kill()

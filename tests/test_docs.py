@@ -1,0 +1,114 @@
+"""The documents run: every snippet is executed, every make target and every option exists."""
+
+import doctest
+import importlib
+import json
+import pkgutil
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import whale_bench
+import whale_envs
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+MAKEFILE = (ROOT / "Makefile").read_text()
+
+
+def blocks(language: str) -> list[tuple[str, str]]:
+    found = []
+    for page in PAGES:
+        for code in re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
+            found.append((page.name, code))
+    return found
+
+
+def commands() -> list[str]:
+    lines = [line.partition(" #")[0].strip() for _, code in blocks("bash") for line in code.splitlines()]
+    return list(dict.fromkeys(line for line in lines if line))
+
+
+@pytest.mark.parametrize("command", [c for c in commands() if c.startswith("whale-bench ")])
+def test_a_command_in_the_docs_runs(command: str, tmp_path: Path, stub_url: str) -> None:
+    words = shlex.split(command)[1:]
+    words = [stub_url if word == "http://127.0.0.1:8000/v1" else word for word in words]
+    if words[0] == "eval" and "-n" not in words:
+        words += ["-n", "2"]
+    words = [str(ROOT / word) if word.startswith("examples/") else word for word in words]
+    run = [sys.executable, "-m", "whale_bench.cli", *words]
+    done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_other_command_in_the_docs_is_a_make_target() -> None:
+    for command in commands():
+        if not command.startswith("whale-bench "):
+            words = command.split()
+            assert words[0] == "make", command
+            assert f"\n{words[1]}:" in MAKEFILE, command
+
+
+@pytest.mark.parametrize(("page", "code"), blocks("python"), ids=lambda v: str(v)[:20])
+def test_python_in_the_docs_runs(page: str, code: str) -> None:
+    exec(compile(code, page, "exec"), {"__name__": "docs"})
+
+
+def modules() -> list[str]:
+    names = []
+    for package in (whale_envs, whale_bench):
+        walk = pkgutil.walk_packages(package.__path__, package.__name__ + ".")
+        names += [m.name for m in walk if not m.name.endswith((".worker", ".build_data"))]
+    return names
+
+
+@pytest.mark.parametrize("name", modules())
+def test_examples_in_docstrings_hold(name: str) -> None:
+    module = importlib.import_module(name)
+    names = {"chess": importlib.import_module("chess")}
+    result = doctest.testmod(module, extraglobs=names, optionflags=doctest.ELLIPSIS)
+    assert result.failed == 0
+
+
+def test_every_constant_of_a_harness_is_documented() -> None:
+    from whale_bench.harness import BaseHarness
+
+    page = (ROOT / "docs" / "harness.md").read_text()
+    for name in vars(BaseHarness):
+        if not name.startswith("_"):
+            assert f"`{name}" in page, name
+
+
+def test_every_environment_tier_and_size_is_documented() -> None:
+    for domain in whale_envs.DOMAINS.values():
+        page = (ROOT / "docs" / f"{domain.name}.md").read_text()
+        assert domain.env_id in page
+        for tier, sizes in domain.module.SIZES.items():
+            cells = " | ".join(f"{sizes[split]:,}" for split in whale_envs.SPLITS)
+            assert f"| `{tier}` | {cells} |" in page
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+            if not target.startswith("http"):
+                assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_nothing_in_the_repository_names_a_private_place() -> None:
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
+    for name in listed.stdout.split():
+        if name.endswith((".py", ".md", ".toml", ".txt", "Makefile", "run")) and name != "tests/test_docs.py":
+            text = (ROOT / name).read_text()
+            assert not re.search(r"(?<![\w.])/(work|root|home)/", text), name
+
+
+def test_the_list_command_agrees_with_the_suite() -> None:
+    run = [sys.executable, "-m", "whale_bench.cli", "list", "--json"]
+    suite = json.loads(subprocess.run(run, capture_output=True, text=True, check=True).stdout)
+    assert suite["environments"].keys() == whale_envs.DOMAINS.keys()
+    assert suite["splits"] == list(whale_envs.SPLITS)
