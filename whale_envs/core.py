@@ -90,13 +90,13 @@ class ExampleSet(Sequence[ExampleT], Generic[ExampleT]):
             if self._index[example.id] != i:
                 raise DataError(f"example {example.id!r} stands twice in {name}")
 
-    def by_id(self, example_id: str) -> ExampleT:
+    def by_id(self, example_id: object) -> ExampleT:
         """The example of that id.
 
         Raises:
             UnknownNameError: the id is not in this set.
         """
-        index = self._index.get(example_id)
+        index = self._index.get(example_id) if isinstance(example_id, str) else None
         if index is None:
             raise UnknownNameError(f"example id in {self.name}", example_id, self._index, most=3)
         return self._examples[index]
@@ -293,20 +293,20 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
         Raises:
             UnknownNameError: an option other than "example_id", or an id that is not served here.
         """
-        super().reset(seed=seed)
-        if seed is not None:
-            self._seed, self._episode = seed, 0
-        elif self._seed is None:
-            self._seed = secrets.randbits(62)
         options = dict(options or {})
         example_id = options.pop("example_id", None)
         if options:
             raise UnknownNameError("reset option", next(iter(options)), ["example_id"])
-        if example_id is None:
+        example = None if example_id is None else self.examples.by_id(example_id)
+        super().reset(seed=seed)  # after the checks: a refused reset changes nothing
+        if seed is not None:
+            self._seed, self._episode = seed, 0
+        elif self._seed is None:
+            self._seed = secrets.randbits(62)
+        if example is None:
             draw = derive_seed(f"env/{self.domain}", self._seed, self._episode)
-            self._example = self.examples[draw % len(self.examples)]
-        else:
-            self._example = self.examples.by_id(example_id)
+            example = self.examples[draw % len(self.examples)]
+        self._example = example
         self._episode += 1
         self._turn = 0
         self._verdict = None
@@ -361,7 +361,13 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
         return self._verdict
 
     def counters(self) -> dict[str, float]:
-        """The domain's behaviour metrics of the episode so far."""
+        """The domain's behaviour metrics of the episode so far.
+
+        Raises:
+            EpisodeError: there was no reset yet.
+        """
+        if self._example is None:
+            raise EpisodeError("counters was called before reset")
         return {"turns": self._turn, **self._counters()}
 
     def render(self) -> Any:
@@ -406,15 +412,28 @@ class _BackgroundLoop:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._pid = 0
+        self._parents: list[asyncio.AbstractEventLoop | None] = []
+        """Loops of the processes this one was forked from: to close one would disturb its owner."""
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._forget)
 
     def run(self, core: Coroutine[Any, Any, _T]) -> _T:
         with self._lock:
-            if self._loop is None or self._pid != os.getpid():  # threads do not survive a fork
-                self._loop, self._pid = asyncio.new_event_loop(), os.getpid()
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
                 threading.Thread(target=self._loop.run_forever, daemon=True, name="whale-envs").start()
             loop = self._loop
-        return asyncio.run_coroutine_threadsafe(core, loop).result()
+        done = asyncio.run_coroutine_threadsafe(core, loop)
+        try:
+            return done.result()
+        except BaseException:  # an interrupt of the waiting thread, too, ends the core
+            done.cancel()
+            raise
+
+    def _forget(self) -> None:
+        """In a forked child, where the thread does not run and the lock may be held for ever."""
+        self._parents.append(self._loop)
+        self._lock, self._loop = threading.Lock(), None
 
 
 _background = _BackgroundLoop()

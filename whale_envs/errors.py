@@ -9,10 +9,12 @@
     ├── RolloutError            model or harness failed: a zero-reward record with a typed reason
     │   ├── HarnessError
     │   └── ModelError
-    └── InfrastructureError     server, network or worker failed: retried, then missing, never scored
+    ├── InfrastructureError     server, network or worker failed: retried, then missing, never scored
+    └── ContractError           a checker found a class that breaks its contract
 
-The three branches are the failure model of the whole suite: the first stops the caller with one
-sentence, the second is data, the third says nothing about the agent.
+The first three branches are the failure model of the whole suite: the first stops the caller with
+one sentence, the second is data, the third says nothing about the agent. All of them survive
+pickling, as worker processes need.
 
 Not covered: a move or a tool call that the environment rejects. That is an observation, not an
 exception.
@@ -31,15 +33,28 @@ class UsageError(WhaleError, ValueError):
 
 
 class UnknownNameError(UsageError):
-    """A name outside a fixed list, such as a split or an example id."""
+    """A name outside a fixed list, such as a split or an example id.
 
-    def __init__(self, what: str, name: object, valid: Iterable[object], *, most: int = 12) -> None:
+    Args:
+        what: what the name should have been, e.g. "split".
+        name: the bad value.
+        valid: the names there are; None where `what` is the whole message already, which is how
+            pickle and Gymnasium's worker processes make an exception again.
+        most: how many of the valid names the message shows.
+    """
+
+    def __init__(
+        self, what: object, name: object = None, valid: Iterable[object] | None = None, *, most: int = 12
+    ) -> None:
+        if valid is None:
+            super().__init__(str(what))
+            return
         names = [str(v) for v in valid]
         shown = names if len(names) <= most else names[:most]
         more = f", … ({len(names)} in all)" if len(names) > most else ""
-        close = get_close_matches(str(name), names, n=1)
+        close = get_close_matches(str(name)[:200], names, n=1) if len(names) <= 256 else []
         hint = f"; did you mean {close[0]!r}?" if close else "."
-        super().__init__(f"unknown {what} {name!r}{hint} Valid: {', '.join(shown) or 'none'}{more}.")
+        super().__init__(f"unknown {what} {_short(name)}{hint} Valid: {', '.join(shown) or 'none'}{more}.")
 
 
 class EpisodeError(UsageError):
@@ -58,9 +73,12 @@ class RolloutError(WhaleError):
     """A failure of the agent under test; `reason` is the record's stop condition."""
 
     def __init__(self, reason: str, detail: str = "") -> None:
-        super().__init__(f"{reason}: {detail}" if detail else reason)
+        super().__init__(reason, detail)
         self.reason = reason
         self.detail = detail
+
+    def __str__(self) -> str:
+        return f"{self.reason}: {self.detail}" if self.detail else f"{self.reason}"
 
 
 class HarnessError(RolloutError):
@@ -73,3 +91,12 @@ class ModelError(RolloutError):
 
 class InfrastructureError(WhaleError):
     """A server, a connection or a worker failed, after the retries that were worth trying."""
+
+
+class ContractError(WhaleError, AssertionError):
+    """A class breaks the contract it implements; one sentence per violation, one a line."""
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 200 else f"{text[:200]}…"

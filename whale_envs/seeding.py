@@ -17,8 +17,10 @@ import numpy as np
 
 def derive_seed(namespace: str, seed: int, *index: int | str) -> int:
     """A seed in [0, 2**63) that depends on every argument and on nothing else."""
-    text = "\x1f".join([namespace, str(int(seed)), *(f"{type(i).__name__}:{i}" for i in index)])
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+    parts = [_escape(namespace), str(int(seed))]
+    parts += [f"str:{_escape(i)}" if isinstance(i, str) else f"int:{int(i)}" for i in index]
+    text = "\x1f".join(parts).encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.sha256(text).digest()[:8], "big") >> 1
 
 
 def derive_rng(namespace: str, seed: int, *index: int | str) -> random.Random:
@@ -29,3 +31,8 @@ def derive_rng(namespace: str, seed: int, *index: int | str) -> random.Random:
 def derive_generator(namespace: str, seed: int, *index: int | str) -> np.random.Generator:
     """A numpy generator on the stream of `derive_seed`."""
     return np.random.default_rng(derive_seed(namespace, seed, *index))
+
+
+def _escape(part: str) -> str:
+    """The text with the separator written otherwise, so that no two lists of parts look alike."""
+    return part.replace("\\", "\\\\").replace("\x1f", "\\s") if "\x1f" in part or "\\" in part else part

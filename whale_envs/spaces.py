@@ -6,13 +6,14 @@ r"""`UnicodeText`: a Gymnasium space of text that holds every string, the empty 
 `gymnasium.spaces.Text` admits letters and digits only by default, and an `AsyncVectorEnv` with its
 default shared memory silently returns a run of zeros for characters it does not know. This space
 registers its own shared-memory layout (UTF-8 with a length in front), so that vectorised
-environments pass text through unharmed in every mode.
+environments pass text through unharmed in every mode. A batch of observations is a tuple of
+strings; only an `AsyncVectorEnv` with copy=False gives a live view of the shared memory instead.
 
 Not covered: `batch_differing_spaces`. Use observation_mode="same", the default.
 """
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, overload
 
 import numpy as np
 from gymnasium.spaces import Space
@@ -77,6 +78,8 @@ def _create(space: UnicodeText, n: int = 1, ctx: Any = None) -> Any:
 
 @write_to_shared_memory.register(UnicodeText)
 def _write(space: UnicodeText, index: int, value: str, shared_memory: Any) -> None:
+    if not space.contains(value):
+        raise ValueError(f"an observation of {len(value)} characters does not fit {space}")
     data = value.encode("utf-8", "surrogatepass")
     start = index * _slot(space)
     view = memoryview(shared_memory.get_obj()).cast("B")
@@ -85,10 +88,44 @@ def _write(space: UnicodeText, index: int, value: str, shared_memory: Any) -> No
 
 
 @read_from_shared_memory.register(UnicodeText)
-def _read(space: UnicodeText, shared_memory: Any, n: int = 1) -> tuple[str, ...]:
-    view = memoryview(shared_memory.get_obj()).cast("B")
-    texts = []
-    for start in range(0, n * _slot(space), _slot(space)):
-        length = int.from_bytes(view[start : start + _HEADER], "big")
-        texts.append(bytes(view[start + _HEADER : start + _HEADER + length]).decode("utf-8", "surrogatepass"))
-    return tuple(texts)
+def _read(space: UnicodeText, shared_memory: Any, n: int = 1) -> "_SharedTexts":
+    return _SharedTexts(memoryview(shared_memory.get_obj()).cast("B"), _slot(space), n)
+
+
+class _SharedTexts(Sequence[str]):
+    """The texts now in shared memory; a copy is a tuple.
+
+    `AsyncVectorEnv` reads the memory once, when it is made, and copies what it read at every step:
+    what it reads must therefore follow the memory, as numpy arrays do.
+    """
+
+    def __init__(self, view: memoryview, slot: int, n: int) -> None:
+        self._view, self._slot, self._n = view, slot, n
+
+    def __len__(self) -> int:
+        return self._n
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[str, ...]: ...
+    def __getitem__(self, index: int | slice) -> str | tuple[str, ...]:
+        if isinstance(index, slice):
+            return tuple(self[i] for i in range(*index.indices(self._n)))
+        start = range(self._n)[index] * self._slot + _HEADER
+        length = int.from_bytes(self._view[start - _HEADER : start], "big")
+        return bytes(self._view[start : start + length]).decode("utf-8", "surrogatepass")
+
+    def __copy__(self) -> tuple[str, ...]:
+        return tuple(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> tuple[str, ...]:
+        return tuple(self)
+
+    def __eq__(self, other: object) -> bool:
+        return tuple(self) == (tuple(other) if isinstance(other, _SharedTexts) else other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))

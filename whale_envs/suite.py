@@ -12,6 +12,7 @@ Not covered: models and harnesses, which are `whale_bench`'s.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
+from types import MappingProxyType
 from typing import Any
 
 from whale_envs.core import SPLITS, ExampleSet, TextEnv
@@ -37,22 +38,24 @@ class Domain:
         return import_module(f"whale_envs.{self.name}")
 
 
-DOMAINS: Mapping[str, Domain] = {
-    domain.name: domain
-    for domain in (
-        Domain(
-            name="chess_puzzles",
-            env_id="whale/ChessPuzzles-v0",
-            title="Chess Puzzles",
-            token_budget=8_129,
-            tiers={
-                "mini": "480 Lichess puzzles, embedded",
-                "small": "6,605 Lichess puzzles, embedded",
-                "full": "Lichess/chess-puzzles from the hub (extra: data)",
-            },
-        ),
-    )
-}
+DOMAINS: Mapping[str, Domain] = MappingProxyType(
+    {
+        domain.name: domain
+        for domain in (
+            Domain(
+                name="chess_puzzles",
+                env_id="whale/ChessPuzzles-v0",
+                title="Chess Puzzles",
+                token_budget=8_129,
+                tiers={
+                    "mini": "480 Lichess puzzles, embedded",
+                    "small": "6,605 Lichess puzzles, embedded",
+                    "full": "Lichess/chess-puzzles from the hub (extra: data)",
+                },
+            ),
+        )
+    }
+)
 """Every domain by name."""
 
 

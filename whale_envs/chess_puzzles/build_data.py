@@ -26,7 +26,8 @@ def build(all_csv: Path, mini_csv: Path, out: Path) -> int:
         DataError: a row is wrong, or mini is no subset.
     """
     rows = {row["PuzzleId"]: row for row in _read(all_csv)}
-    keys = {name: position_key(make_puzzle(row)) for name, row in rows.items()}
+    puzzles = {name: make_puzzle(row) for name, row in rows.items()}
+    keys = {name: position_key(puzzle) for name, puzzle in puzzles.items()}
     mini_names = {row["PuzzleId"] for row in _read(mini_csv)}
     if missing := mini_names - rows.keys():
         raise DataError(f"mini puzzles that are not among all puzzles: {sorted(missing)}")
@@ -37,7 +38,9 @@ def build(all_csv: Path, mini_csv: Path, out: Path) -> int:
         writer.writerow([*COLUMNS, "MiniSplit", "SmallSplit"])
         for name in sorted(rows, key=lambda name: (split_key(keys[name]), name)):
             in_mini = mini[keys[name]] if name in mini_names else ""
-            writer.writerow([*(rows[name][c] for c in COLUMNS), in_mini, small[keys[name]]])
+            moves = " ".join((puzzles[name].trigger, *puzzles[name].gold))  # as plain UCI
+            row = {**rows[name], "Moves": moves}
+            writer.writerow([*(row[c] for c in COLUMNS), in_mini, small[keys[name]]])
     return len(rows)
 
 

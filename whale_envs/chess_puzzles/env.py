@@ -17,14 +17,16 @@ credit.
 Episode End: terminated as "solved", "wrong_move", "illegal" or "malformed" (see `verifier.py`);
 truncated as "max_turns". A retry counts as a turn.
 
-Information: beside the common keys, `solved` (1 once the puzzle is solved), `correct_moves` (solver's moves accepted), `retries` (refused
-actions that were forgiven) and `legal_rate` (as published: 0 if an illegal move ended the episode,
-else 1).
+Information: beside the common keys, `solved` (1 once the puzzle is solved), `correct_moves`
+(solver's moves accepted), `retries` (refused actions that were forgiven) and `legal_rate` (as
+published: 0 if an illegal move ended the episode, else 1).
 
 Arguments: tier, split, profile, max_turns (9, at most 18), format_retry_budget and
 illegal_retry_budget (1 each, at most 10, per episode).
 
 Version History: v0, first version.
+
+Not covered: judging moves (`verifier.py`), reading them (`notation.py`), rendering as an image.
 """
 
 from random import Random

@@ -65,11 +65,12 @@ def make_puzzle(row: Mapping[str, Any]) -> ChessPuzzle:
     Raises:
         DataError: the position is impossible, a move is illegal, or there is nothing to solve.
     """
-    name = str(row.get("PuzzleId") or "?")
-    fen, listed = row.get("FEN"), row.get("Moves")
-    words = listed.split() if isinstance(listed, str) else list(listed or ())
+    name = _text(row.get("PuzzleId")) or "?"
+    fen, words = row.get("FEN"), _words(row.get("Moves"))
     if not isinstance(fen, str) or len(words) < 2:
-        raise DataError(f"puzzle {name}: needs a FEN and at least two moves, got {fen!r} and {listed!r}")
+        raise DataError(
+            f"puzzle {name}: needs a FEN and at least two moves, got {fen!r:.200} and {words!r:.200}"
+        )
     try:
         board = chess.Board(fen)
         if not board.is_valid():
@@ -88,12 +89,11 @@ def make_puzzle(row: Mapping[str, Any]) -> ChessPuzzle:
 
 def _puzzle(row: Mapping[str, Any], fen: str, moves: tuple[str, ...]) -> ChessPuzzle:
     rating = as_number(row.get("Rating"))
-    themes = row.get("Themes") or ()
     groups = [("solver_moves", str(len(moves) // 2))]
     if rating is not None:
         low = int(rating) // 200 * 200
         groups.append(("rating_band", f"{low}-{low + 199}"))
-    groups += [("theme", t) for t in (themes.split() if isinstance(themes, str) else themes)]
+    groups += [("theme", theme) for theme in _words(row.get("Themes"))]
     return ChessPuzzle(
         id=content_id(DOMAIN, fen, *moves),
         fen=fen,
@@ -101,15 +101,30 @@ def _puzzle(row: Mapping[str, Any], fen: str, moves: tuple[str, ...]) -> ChessPu
         rating=None if rating is None else int(rating),
         groups=tuple(groups),
         gold=moves[1:],
-        source=str(row.get("PuzzleId") or ""),
+        source=_text(row.get("PuzzleId")),
     )
+
+
+def _text(value: Any) -> str:
+    """A cell's text; whatever stands where one is missing (None, NaN) is empty."""
+    return value if isinstance(value, str) else ""
+
+
+def _words(value: Any) -> list[str]:
+    """The words of a cell that is one string or a list of strings; none where it is missing."""
+    if isinstance(value, str):
+        return value.split()
+    try:
+        return [word for word in value if isinstance(word, str)]
+    except TypeError:
+        return []
 
 
 def as_number(value: Any) -> float | None:
     """A finite number, or None for whatever stands where one is missing."""
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
     return number if math.isfinite(number) else None
 

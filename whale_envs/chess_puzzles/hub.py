@@ -15,8 +15,9 @@ Not covered: resuming a scan that was broken off; it starts anew.
 """
 
 import csv
-import os
+import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,7 @@ def hub_rows(source: str = HUB_ID, **options: Any) -> Iterator[Mapping[str, Any]
         yield from rows
     except DataError:
         raise
-    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
+    except Exception as error:  # whatever client, file system or parser is at work down there
         raise InfrastructureError(
             f"{source} cannot be read: {error}. The tiers mini and small are embedded and need no network"
         ) from error
@@ -133,7 +134,7 @@ def choose(
     Raises:
         DataError: too many bad rows, or too few good ones.
     """
-    seen = {position_key(embedded_puzzle(row)) for row in embedded_rows()}
+    seen = set(_embedded_positions())
     chosen: dict[str, list[tuple[str, ChessPuzzle]]] = {name: [] for name in pool}
     wanted, bad, scanned = sum(pool.values()), 0, 0
     for scanned, row in enumerate(rows, start=1):
@@ -171,6 +172,11 @@ def choose(
     }
 
 
+@lru_cache(maxsize=1)
+def _embedded_positions() -> frozenset[str]:
+    return frozenset(position_key(embedded_puzzle(row)) for row in embedded_rows())
+
+
 def _bucket(rank: str, pool: Mapping[str, int], held: Mapping[str, int]) -> str:
     """The bucket a hash falls into, in proportion to the sizes; the next with room if it is full."""
     names = list(pool)
@@ -186,8 +192,16 @@ def _bucket(rank: str, pool: Mapping[str, int], held: Mapping[str, int]) -> str:
 def save(chosen: Mapping[str, Iterable[ChessPuzzle]], path: Path) -> None:
     """Writes the chosen puzzles to the cache, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with temporary.open("w", encoding="utf-8", newline="") as file:
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        _write(chosen, temporary)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _write(chosen: Mapping[str, Iterable[ChessPuzzle]], path: Path) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, _COLUMNS, lineterminator="\n")
         writer.writeheader()
         for split, puzzles in chosen.items():
@@ -203,4 +217,3 @@ def save(chosen: Mapping[str, Iterable[ChessPuzzle]], path: Path) -> None:
                         "Split": split,
                     }
                 )
-    temporary.replace(path)

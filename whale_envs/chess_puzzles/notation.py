@@ -7,13 +7,16 @@
 
 Rules of reading (the standard profile; the paper's own rule is `strict_uci`):
 
-* Text inside thinking tags is no answer, and an unclosed thinking tag hides what follows it.
+* Text inside thinking tags (`<think>`, `<thinking>`, `<thought>`, `<reasoning>`, `<scratchpad>`,
+  `[THINK]`, `◁think▷`, in any case) is no answer. An unclosed tag hides what follows it, and a
+  closing tag that nothing opened hides what came before it: the prompt had opened it.
 * In order: the whole text, `<move>` tags, square brackets, bare UCI words. The first form that
-  holds a move decides; two different moves in one form are none.
-* UCI in any case, SAN, long algebraic, castling as O-O, 0-0, e1g1 or e1h1 (king takes rook); move
-  numbers, check marks, annotations, figurines and trailing punctuation are ignored.
+  holds a move, a legal one or not, decides; two different moves in one form are none.
+* UCI in any case, SAN, long algebraic, castling as O-O, 0-0, e1g1, Kg1 or e1h1 (king takes rook);
+  move numbers, check marks, annotations, figurines, Unicode variants of ASCII, "e.p." and
+  punctuation around the move are ignored. Bare words, outside tags and brackets, are UCI only.
 * Lower-case UCI is read before SAN, and SAN before UCI in other cases: `b2c3` is a pawn's move and
-  `B2c3` a bishop's.
+  `B2c3` a bishop's, unless no bishop can make it.
 * A promotion without a piece is to a queen. A null move is illegal. SAN that fits two pieces is
   illegal, never a guess.
 
@@ -21,6 +24,7 @@ Not covered: moves in words ("knight to f3"), descriptive notation, variants.
 """
 
 import re
+import unicodedata
 from typing import Literal, NamedTuple
 
 import chess
@@ -41,43 +45,72 @@ class Reading(NamedTuple):
 _UCI = re.compile(r"[a-h][1-8][a-h][1-8][qrbn]?\Z")
 _LONG = re.compile(r"([a-hA-H][1-8])[-x:]?([a-hA-H][1-8])(?:[=/(]?([qrbnQRBN])\)?)?\Z")
 _SAN = re.compile(r"(?:[NBKRQ]?[a-h]?[1-8]?[-x:]?[a-h][1-8](?:[=/(]?[qrbnQRBN]\)?)?|[Oo0](?:-[Oo0]){1,2})\Z")
+_KING_CASTLES = re.compile(r"K(?:(e[18])-?)?([cg][18])\Z")
 _NULL = re.compile(r"(?:0000|--|@@@@|[zZ]0|null|pass|([a-h][1-8])\1)\Z", re.IGNORECASE)
 _TAG = re.compile(r"<move>([^<>]{0,40})</move>", re.IGNORECASE)
-_BRACKET = re.compile(r"\[\s{0,4}([a-h][1-8][a-h][1-8][qrbn]?)\s{0,4}\]", re.IGNORECASE)
+_BRACKET = re.compile(r"\[([^\[\]]{2,20})\]")
 _BARE = re.compile(r"(?<![A-Za-z0-9])[a-h][1-8][a-h][1-8][qrbn]?(?![A-Za-z0-9])", re.IGNORECASE)
-_MOVE_NUMBER = re.compile(r"\d{1,3}\s{0,2}\.{1,3}\s{0,2}")
-_RUN = re.compile(r"\.+")
-_FIGURINES = str.maketrans("♔♕♖♗♘♚♛♜♝♞–—−‑×", "KQRBNKQRBN----x", "♙♟️")
+_THINKING = re.compile(
+    r"[<\[◁]\s{0,2}(/?)\s{0,2}(?:think|thinking|thoughts?|reasoning|scratchpad)\s{0,2}[>\]▷]", re.IGNORECASE
+)
+_MOVE_NUMBER = re.compile(r"\d{1,3}\s{0,2}[.)]{1,3}\s{0,2}")
+_SUFFIX = re.compile(  # the possessive ++ keeps it linear
+    r"(?:\s{0,2}(?:[+#!?†‡±∓⩲⩱=∞□*.]|\$\d{1,3}|\(?e\.?\s?p(?:\.?\))?|check(?:mate)?|mate|ch))++\Z",
+    re.IGNORECASE,
+)
+_RUNS = [("." * n, str(n)) for n in range(8, 0, -1)]
+_FIGURINES = str.maketrans(
+    "♔♕♖♗♘♚♛♜♝♞‐‑‒–—−×", "KQRBNKQRBN------x", "♙♟\ufe0e\ufe0f\u200b\u200c\u200d\u200e\u200f\u2060\ufeff"
+)
 _BIT, _NAME = chess.BB_SQUARES, chess.SQUARE_NAMES
 _LETTER = ("", "", "N", "B", "R", "Q", "K")
 _PROMOTION = ("", "", "n", "b", "r", "q", "")
-_EDGES = " \t\r\n.,;:!?`'\"*_+#$“”‘’«»"
+_EDGES = " \t\r\n.,;:!?`'\"*_+#$~“”‘’«»"
+_AMBIGUOUS = "two pieces can make this move; say which"
+_STRICT = re.compile(r"(?:[a-h][1-8][a-h][1-8][qrbn]?|0000)\Z")
 
 
 def strip_thinking(text: str) -> str:
     """The text outside thinking tags; linear in its length."""
-    text = text.rpartition("</think>")[2]
-    return text.partition("<think>")[0]
+    outside: list[str] = []
+    start, thinking = 0, False
+    for tag in _THINKING.finditer(text):
+        if not tag[1]:
+            if not thinking:
+                outside.append(text[start : tag.start()])
+            thinking = True
+        else:
+            if not thinking:
+                outside.clear()
+            start, thinking = tag.end(), False
+    if not thinking:
+        outside.append(text[start:])
+    return "\n".join(outside)
 
 
 def strict_uci(text: str) -> str | None:
-    """The paper's reading of an action: exactly one lower-case UCI move, or nothing."""
+    """The paper's reading of an action: one lower-case UCI move (0000 is the null move), or nothing."""
     stripped = text.strip()
-    return stripped if _UCI.match(stripped) else None
+    return stripped if _STRICT.match(stripped) else None
 
 
 def read_move(board: chess.Board, text: str) -> Reading:
     """Reads the move that `text` makes in `board`. Total; leaves the board as it was."""
-    answer = strip_thinking(text) if "think>" in text else text
+    if _UCI.match(text):
+        return _read_uci(board, text)
+    answer = strip_thinking(text).strip()
     if len(answer) <= 60:
         reading = _read_notation(board, answer)
         if reading.kind != "malformed":
             return reading
     for pattern in (_TAG, _BRACKET, _BARE):
-        readings = [_read_notation(board, token) for token in sorted(set(pattern.findall(answer)))]
-        found = {r.move or r.text.lower(): r for r in readings if r.kind != "malformed"}
-        if len(found) > 1:
-            return Reading("malformed", None, "", "more than one move was given")
+        found: dict[object, Reading] = {}
+        for token in dict.fromkeys(pattern.findall(answer)):
+            reading = _read_notation(board, token)
+            if reading.kind != "malformed":
+                found.setdefault(reading.move or reading.text.lower(), reading)
+                if len(found) > 1:
+                    return Reading("malformed", None, "", "more than one move was given")
         if found:
             return next(iter(found.values()))
     return Reading("malformed", None, "", "no move was found")
@@ -89,7 +122,7 @@ def _read_notation(board: chess.Board, text: str) -> Reading:
         return _read_uci(board, token)
     if _SAN.match(token):
         reading = _read_san(board, token)
-        if reading.kind == "move" or not _LONG.match(token):
+        if reading.kind == "move" or reading.detail == _AMBIGUOUS or not _LONG.match(token):
             return reading
     if long := _LONG.match(token):
         start, end, piece = long.groups()
@@ -100,12 +133,18 @@ def _read_notation(board: chess.Board, text: str) -> Reading:
 
 
 def _clean(text: str) -> str:
-    token = text.translate(_FIGURINES).strip(" \t\r\n")
-    token = (
-        _MOVE_NUMBER.sub("", token, count=1) if token[:1].isdigit() and not token.startswith("0") else token
-    )
-    token = token.removesuffix("e.p.").removesuffix("ep")
-    return token.strip(_EDGES)
+    """The token without what stands around a move; never longer than a few times the text."""
+    if not text.isascii():
+        text = unicodedata.normalize("NFKC", text.translate(_FIGURINES))
+    token = text.strip(_EDGES)
+    if token[:1].isdigit() and not token.startswith("0"):
+        token = _MOVE_NUMBER.sub("", token, count=1).strip(_EDGES)
+    if token.startswith("(") and token.endswith(")"):
+        token = token[1:-1].strip(_EDGES)
+    token = _SUFFIX.sub("", token, count=1).strip(_EDGES)
+    if len(token) > 2 and token[0] == "P" and token[1] in "abcdefgh":
+        token = token[1:]
+    return token
 
 
 def _read_uci(board: chess.Board, uci: str) -> Reading:
@@ -126,10 +165,19 @@ def _read_san(board: chess.Board, san: str) -> Reading:
         try:
             return Reading("move", board.parse_san(candidate), san)
         except chess.AmbiguousMoveError:
-            return Reading("illegal", None, san, "two pieces can make this move; say which")
+            return Reading("illegal", None, san, _AMBIGUOUS)
         except ValueError:
             continue
-    return Reading("illegal", None, san, "this move is not legal here")
+    return _castling_as_king_move(board, san) or Reading("illegal", None, san, "this move is not legal here")
+
+
+def _castling_as_king_move(board: chess.Board, san: str) -> Reading | None:
+    """Kg1 and Ke1-g1 for O-O, which python-chess does not read."""
+    written, king = _KING_CASTLES.match(san), board.king(board.turn)
+    if not written or king is None or written[1] not in (None, _NAME[king]):
+        return None
+    reading = _read_uci(board, _NAME[king] + written[2])
+    return reading if reading.move and board.is_castling(reading.move) else None
 
 
 def legal_moves(board: chess.Board) -> list[tuple[str, str]]:
@@ -140,11 +188,14 @@ def legal_moves(board: chess.Board) -> list[tuple[str, str]]:
     """
     rivals: dict[int, int] = {}  # 8 * target + piece type -> squares that such a piece can come from
     moves: list[tuple[chess.Move, int]] = []
+    last, piece = -1, 0
     for move in board.generate_legal_moves():
-        piece = board.piece_type_at(move.from_square) or 0
+        start = move.from_square
+        if start != last:
+            last, piece = start, board.piece_type_at(start) or 0
         moves.append((move, piece))
         key = 8 * move.to_square + piece
-        rivals[key] = rivals.get(key, 0) | _BIT[move.from_square]
+        rivals[key] = rivals.get(key, 0) | _BIT[start]
     king = board.king(not board.turn)
     leave, direct = _check_lines(board, king) if king is not None else (0, (0,) * 7)
     named = []
@@ -229,7 +280,9 @@ def describe_board(board: chess.Board) -> tuple[str, list[str]]:
         for square in chess.scan_forward(pieces & board.occupied_co[chess.WHITE]):
             squares[square ^ 56] = letter.upper()
     rows = ["".join(squares[i : i + 8]) for i in range(0, 64, 8)]
-    placement = _RUN.sub(lambda run: str(len(run[0])), "/".join(rows))
+    placement = "/".join(rows)
+    for dots, digit in _RUNS:
+        placement = placement.replace(dots, digit)
     passant = _NAME[board.ep_square] if board.ep_square and board.has_legal_en_passant() else "-"
     side = "w" if board.turn else "b"
     clocks = f"{board.halfmove_clock} {board.fullmove_number}"

@@ -12,11 +12,13 @@ solution's move is played, the stored reply follows, and the end of the line is 
 
 * `standard`: moves are read as `notation.read_move` does and compared as moves; any checkmate
   solves the puzzle, at any of the solver's plies.
-* `paper`: an action is one lower-case UCI move, compared with the stored one; another mate is wrong.
+* `paper`: an action is one lower-case UCI move, compared with the stored one; another mate is wrong,
+  and so is a legal move written as UCI never writes it (castling as king takes rook).
 
 The profile in force decides what happens on the board. The other profile's reward is reported too
 as long as both would have done the same with every action; from the first action on which they
-part, it is None (diverged), except where the episode ends there under both.
+part, it is None (diverged), except where the episode ends there under both, and so both are known:
+as "solved" and "wrong_move" on another mate, or with the last retry spent on what only one can read.
 
 Not covered: partial credit (there is none), and engine evaluation of moves off the line.
 """
@@ -131,14 +133,16 @@ class PuzzleGame:
         """Settles what this action means to either profile; None once they part."""
         standard, paper = fates["standard"], fates["paper"]
         other: Profile = "paper" if self.profile == "standard" else "standard"
-        if standard == "mate" and self.rewards["standard"] is not None:
-            self.rewards["standard"] = 1.0
-        for profile in ("standard", "paper"):
-            if fates[profile] == "solution" and self.ply + 2 >= len(self.puzzle.gold):
-                self.rewards[profile] = self.rewards[profile] if self.rewards[profile] is None else 1.0
-        ends_for_both = {standard, paper} == {"mate", "wrong_move"}
-        if standard != paper and not ends_for_both:
+        for profile, fate in fates.items():
+            if fate in ("solution", "mate") and self._ends(fate) and self.rewards[profile] is not None:
+                self.rewards[profile] = 1.0
+        if standard != paper and not (self._ends(standard) and self._ends(paper)):
             self.rewards[other] = None
+
+    def _ends(self, fate: Fate) -> bool:
+        if fate == "solution":
+            return self.ply + 2 >= len(self.puzzle.gold)
+        return self.retries_left.get(fate, 0) == 0
 
     def _mates(self, move: chess.Move) -> bool:
         self.board.push(move)
@@ -186,11 +190,12 @@ def verify(
 ) -> Verdict:
     """The verdict an episode would reach on these actions (a string holds one a line). Pure, total.
 
-    Actions after the end are not read; a line that is not finished is "unfinished".
+    Actions after the end are not read. An episode that they leave open is "unfinished", or
+    "max_turns" where they use up the turns.
     """
     actions = response.split("\n") if isinstance(response, str) else response
     game = PuzzleGame(puzzle, profile=profile, **retry_budgets)
     for action in actions[:max_turns]:
         if done := game.play(action).ended:
             return game.verdict(done)
-    return game.verdict("unfinished")
+    return game.verdict("max_turns" if len(actions) >= max_turns else "unfinished")
