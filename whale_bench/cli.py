@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 if TYPE_CHECKING:
+    from whale_bench.scoring import Summary
     from whale_envs.core import Profile
 
 app = typer.Typer(
@@ -26,11 +27,13 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-INCOMPLETE = 3
+FINDINGS, MISUSE, INCOMPLETE, INTERRUPTED = 1, 2, 3, 130
+"""Exit codes."""
 
 
 @app.command("eval")
 def eval_command(
+    context: typer.Context,
     domain: Annotated[str | None, typer.Argument(help="Environment, as `whale-bench list` names it.")] = None,
     model: Annotated[
         list[str] | None,
@@ -61,27 +64,32 @@ def eval_command(
     from whale_envs.errors import UsageError
 
     if resume is not None:
-        if domain is not None or model:
-            raise UsageError(
-                "--resume takes everything from the run folder; leave out the environment and --model"
-            )
+        given = [name for name in context.params if _is_given(context, name)]
+        if others := sorted(set(given) - {"resume", "as_json"}):
+            raise UsageError(f"--resume takes everything from the run folder; leave out {', '.join(others)}")
         runs = [commands.Run(None, resume)]
     elif domain is None or not model:
         raise UsageError("eval needs an environment and --model; see `whale-bench list`")
     else:
         from whale_bench.evaluation import EvalPlan
 
+        several = len(model) > 1  # one server and, say, a fixture to compare with
         plans = [
             EvalPlan(
-                domain=domain, model=name, tier=tier, split=split, profile=cast('Profile', profile), n=n, k=k, seed=seed,
-                concurrency=concurrency, harness=harness, base_url=base_url, max_tokens=max_tokens,
+                domain=domain, model=name, tier=tier, split=split, profile=cast("Profile", profile), n=n, k=k,
+                seed=seed, concurrency=concurrency, harness=harness, max_tokens=max_tokens,
+                base_url=None if several and not name.startswith("openai/") else base_url,
                 token_budget=token_budget, temperature=temperature, top_p=top_p, top_k=top_k,
             )
             for name in model
         ]  # fmt: skip
         runs = commands.place(plans, out)
-    summaries = commands.evaluate_all(runs, quiet=as_json)
-    commands.show(summaries, runs, as_json=as_json)
+    summaries: list[Summary] = []
+    try:
+        commands.evaluate_all(runs, summaries, quiet=as_json)
+    finally:
+        if summaries:
+            commands.show(summaries, runs[: len(summaries)], as_json=as_json)
     if any(not summary.complete for summary in summaries):
         raise typer.Exit(INCOMPLETE)
 
@@ -101,7 +109,7 @@ def pull(name: Annotated[str, typer.Argument(help="smollm2")]) -> None:
     """Fetch a model's weights into the user's cache."""
     from whale_bench.models.pull import pull as fetch
 
-    typer.echo(fetch(name, progress=lambda line: typer.echo(line, err=True)))
+    typer.echo(fetch(name, say=lambda line: typer.echo(line, err=True)))
 
 
 @app.command("check-harness")
@@ -113,15 +121,22 @@ def check_harness_command(
     import asyncio
 
     from whale_bench.harness.check import check_harness
-    from whale_envs import DOMAINS, get_domain
+    from whale_envs import DOMAINS, UsageError, get_domain
 
+    if not file.is_file():
+        raise UsageError(f"harness file {str(file)!r} does not exist")
     domains = tuple(get_domain(name).name for name in domain or DOMAINS)
     findings = asyncio.run(check_harness(file, domains))
     for finding in findings:
         typer.echo(f"{finding.message}" + (f"  [{finding.domain}]" if finding.domain else ""))
     if findings:
-        raise typer.Exit(1)
+        raise typer.Exit(FINDINGS)
     typer.echo(f"{file}: holds the contract in {', '.join(domains)}")
+
+
+def _is_given(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def main() -> None:
@@ -129,13 +144,13 @@ def main() -> None:
     try:
         app()
     except KeyboardInterrupt:
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
     except Exception as error:
         from whale_envs.errors import InfrastructureError, UsageError
 
         if isinstance(error, UsageError | InfrastructureError):
-            sys.stderr.write(f"whale-bench: {error}\n")
-            sys.exit(2 if isinstance(error, UsageError) else INCOMPLETE)
+            sys.stderr.write(f"whale-bench: {' '.join(str(error).split())}\n")
+            sys.exit(MISUSE if isinstance(error, UsageError) else INCOMPLETE)
         raise
 
 

@@ -24,7 +24,7 @@ from rich.table import Table
 
 from whale_bench.evaluation import EvalPlan, Report, evaluate
 from whale_bench.harness.host import shipped_harnesses
-from whale_bench.models.registry import KINDS
+from whale_bench.models.registry import KINDS, load_backend
 from whale_bench.records import Rollout
 from whale_bench.scoring import Score, Summary
 from whale_envs import DOMAINS, SPLITS
@@ -57,21 +57,30 @@ def place(plans: Sequence[EvalPlan], out: Path | None) -> list[Run]:
     return runs
 
 
-def evaluate_all(runs: Sequence[Run], *, quiet: bool) -> list[Summary]:
-    """Evaluates one run after another, each with a progress bar."""
-    console = Console(stderr=True, quiet=quiet)
-    warnings.showwarning = lambda message, *_, **__: console.print(
-        f"warning: {message}", style="yellow", markup=False
-    )
-    summaries = []
-    for run in runs:
-        try:
-            with _progress(console, run) as report:
-                summaries.append(asyncio.run(_until_signal(run, report)))
-        except KeyboardInterrupt:
-            console.print(f"interrupted; go on with: whale-bench eval --resume {run.folder}", markup=False)
-            raise
-    return summaries
+def evaluate_all(runs: Sequence[Run], summaries: list[Summary], *, quiet: bool) -> None:
+    """Evaluates one run after another, each with a progress bar unless `quiet`; fills `summaries`.
+
+    Raises:
+        UsageError: a model's name is wrong; found before anything runs.
+    """
+    for plan in (run.plan for run in runs if run.plan):
+        if not plan.model.startswith("local/"):  # these are loaded when their turn comes
+            load_backend(plan.model, base_url=plan.base_url)
+    console = Console(stderr=True, soft_wrap=True)
+    bars = Console(stderr=True, quiet=True) if quiet else console
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_, **__: console.print(
+            f"warning: {message}", style="yellow", markup=False
+        )
+        for run in runs:
+            try:
+                with _progress(bars, run) as report:
+                    summaries.append(asyncio.run(_until_signal(run, report)))
+            except KeyboardInterrupt:
+                if (run.folder / "run.toml").is_file():
+                    hint = f"interrupted; go on with: whale-bench eval --resume {run.folder}"
+                    console.print(hint, markup=False)
+                raise
 
 
 async def _until_signal(run: Run, report: Report) -> Summary:
@@ -138,6 +147,7 @@ def show(summaries: Sequence[Summary], runs: Sequence[Run], *, as_json: bool) ->
         sys.stdout.write(msgspec.json.encode(rows).decode() + "\n")
         return
     console = Console()
+    lines = Console(soft_wrap=True, highlight=False)
     first = summaries[0]
     table = Table(title=f"{first.domain}, {first.tier}/{first.split}, {first.examples} examples × {first.k}")
     table.add_column("")
@@ -147,15 +157,15 @@ def show(summaries: Sequence[Summary], runs: Sequence[Run], *, as_json: bool) ->
         table.add_row(label, *cells)
     console.print(table)
     for summary, run in zip(summaries, runs, strict=True):
-        console.print(f"{summary.model}: {run.folder}", markup=False, soft_wrap=True)
+        lines.print(f"{summary.model}: {run.folder}", markup=False)
         for warning in summary.warnings:
-            console.print(f"  warning: {warning}", markup=False, style="yellow")
+            lines.print(f"  warning: {warning}", markup=False, style="yellow")
         for problem, count in summary.problems.items():
-            console.print(f"  {count} rollouts failed: {problem}", markup=False, style="red")
+            lines.print(f"  {count} rollouts failed: {problem}", markup=False, style="red")
         if not summary.complete:
             shown = ", ".join(summary.missing[:_MISSING_SHOWN])
             more = len(summary.missing) - _MISSING_SHOWN
-            console.print(
+            lines.print(
                 f"  incomplete: {len(summary.missing)} rollouts are missing and count for nothing: {shown}"
                 + (f" and {more} more (summary.json)" if more > 0 else "")
                 + f"\n  go on with: whale-bench eval --resume {run.folder}",
@@ -166,9 +176,9 @@ def show(summaries: Sequence[Summary], runs: Sequence[Run], *, as_json: bool) ->
 
 def _rows(summaries: Sequence[Summary]) -> Iterator[tuple[str, list[str]]]:
     first = summaries[0]
-    yield f"mean@{first.k}, {first.profile}", [_score(s, s.score) for s in summaries]
+    yield f"mean@{first.k}, {first.profile}", [_score(s) for s in summaries]
     yield "  95% interval", [_interval(s.score) for s in summaries]
-    yield f"mean@{first.k}, {first.other_profile}", [_score(s, s.other_score) for s in summaries]
+    yield f"mean@{first.k}, {first.other_profile}", [_other_score(s) for s in summaries]
     yield "  diverged rollouts", [str(s.diverged) for s in summaries]
     for at in first.pass_at_k or {str(first.k): 0.0}:
         yield f"pass@{at}", [f"{s.pass_at_k[at]:.3f}" if at in s.pass_at_k else "–" for s in summaries]
@@ -185,10 +195,16 @@ def _rows(summaries: Sequence[Summary]) -> Iterator[tuple[str, list[str]]]:
         yield f"seconds: {part}", [f"{s.seconds[part]:.1f}" if part in s.seconds else "–" for s in summaries]
 
 
-def _score(summary: Summary, score: Score | None) -> str:
-    if score is not None:
-        return f"{score.mean:.3f}"
-    return "diverged" if summary.complete else f"≥ {summary.lower_bound:.3f} (incomplete)"
+def _score(summary: Summary) -> str:
+    if summary.score is not None:
+        return f"{summary.score.mean:.3f}"
+    return f"≥ {summary.lower_bound:.3f} (incomplete)"
+
+
+def _other_score(summary: Summary) -> str:
+    if summary.other_score is not None:
+        return f"{summary.other_score.mean:.3f}"
+    return "diverged" if summary.complete else "–"
 
 
 def _interval(score: Score | None) -> str:

@@ -22,10 +22,11 @@ import msgspec
 
 from whale_bench.harness.base import Act, Ask, Nudge, Reply, Stop, Turn, View
 from whale_bench.harness.host import HarnessHost
-from whale_bench.harness.provenance import allowed
-from whale_bench.models.base import Backend, Generation, Message, Request, Sampling, TokenBackend, scrub
+from whale_bench.harness.provenance import stands_in
+from whale_bench.models.base import Backend, Generation, Message, Request, Sampling, TokenBackend
 from whale_bench.models.splice import splice
 from whale_bench.records import Rollout, Segment, Step
+from whale_bench.text import scrub, scrub_all
 from whale_envs import ExampleSet, RolloutError, UnknownNameError, Verdict, get_domain, make_env
 from whale_envs.core import Example, Profile, TextEnv
 from whale_envs.errors import HarnessError
@@ -92,6 +93,15 @@ class _Progress:
     @property
     def tokens_left(self) -> int | None:
         return None if self.budget is None else self.budget - self.sampled
+
+    def over_budget(self, request: Request) -> bool:
+        """Whether the last reply, the answer to `request`, was ended by the budget or broke it."""
+        left = self.tokens_left
+        if left is None:
+            return False
+        if self.segments[-1].sampled_tokens is None:  # not counted: `left` is still what it was
+            return self.cut and request.max_tokens == left
+        return left < 0 or (left == 0 and self.cut)
 
 
 async def rollout(task: Task, agent: Agent, example: Example, *, sample: int, seed: int, key: str) -> Rollout:
@@ -162,9 +172,11 @@ async def _play(
     """Turns until the episode ends; returns the verdict."""
     view = now.view
     while True:
-        view.tokens_left = now.tokens_left
-        if len(view.turns) >= view.max_turns:
+        view.tokens_left = left = now.tokens_left
+        if len(view.turns) >= now.env.max_turns:
             return now.env.truncate("max_turns")
+        if left is not None and left <= 0:
+            return now.env.truncate("assistant_token_budget")
         decision, view.state = await agent.harness.call(view)
         if isinstance(decision, Stop):
             return now.env.truncate("harness_stop")
@@ -173,7 +185,7 @@ async def _play(
             messages=_to_messages(decision.messages),
             tools=tuple(agent.harness.settings.tools) if agent.harness.settings.tool_mode == "native" else (),
             sampling=agent.sampling,
-            max_tokens=_least(agent.harness.settings.max_tokens, task.max_tokens, view.tokens_left),
+            max_tokens=_least(agent.harness.settings.max_tokens, task.max_tokens, left),
             seed=derive_seed("sample", seed, example.id, sample, len(now.segments)),
             group=f"{example.id}/{len(now.segments)}",
             host=now.env if agent.backend.fixture else None,
@@ -183,7 +195,7 @@ async def _play(
         generation = _clean(await agent.backend.generate(request))
         now.segments.append(_segment(request, generation))
         now.cut = generation.finish_reason == "length"
-        if now.cut and now.tokens_left is not None and now.tokens_left <= 0:
+        if now.over_budget(request):
             return now.env.truncate("assistant_token_budget")
         verdict = await _act(agent, now, generation)
         if verdict is not None:
@@ -193,6 +205,7 @@ async def _play(
 async def _act(agent: Agent, now: _Progress, generation: Generation) -> Verdict | None:
     """Lets the harness read the reply and does what it decides; the verdict where that ends it."""
     view, env = now.view, now.env
+    said = [generation.text, *_arguments(generation)]
     reply = Reply(generation.text, generation.reasoning, generation.tool_calls, generation.finish_reason)
     decision, view.state = await agent.harness.call(view, reply)
     if isinstance(decision, Stop):
@@ -202,8 +215,7 @@ async def _act(agent: Agent, now: _Progress, generation: Generation) -> Verdict 
         view.turns += (Turn(reply, None, decision.message, decision.message, "nudge"),)
         return None
     assert isinstance(decision, Act)
-    arguments = [str(call.get("function", {}).get("arguments", "")) for call in generation.tool_calls]
-    if not allowed(decision.action, generation.text, arguments):
+    if not any(stands_in(decision.action, text) for text in said):
         raise HarnessError("provenance", f"{decision.action!r:.200} is not in the text sampled this turn")
     observation, _, terminated, truncated, info = await env.astep(decision.action)
     now.steps.append(Step(decision.action, observation, info["event"], info["feedback"]))
@@ -222,7 +234,15 @@ def _clean(generation: Generation) -> Generation:
         text=scrub(generation.text),
         raw_text=scrub(generation.raw_text or generation.text),
         reasoning=scrub(generation.reasoning),
+        tool_calls=scrub_all(generation.tool_calls) if generation.tool_calls else (),
     )
+
+
+def _arguments(generation: Generation) -> list[str]:
+    """The arguments of the tool calls, as sampled."""
+    functions = [call.get("function") for call in generation.tool_calls]
+    found = [function.get("arguments") for function in functions if isinstance(function, dict)]
+    return [value if isinstance(value, str) else str(value) for value in found if value is not None]
 
 
 def _segment(request: Request, generation: Generation) -> Segment:

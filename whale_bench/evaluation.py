@@ -5,7 +5,8 @@
 
 Each rollout is reserved in the ledger, played, written as a line, and then settled under the key
 that stands in the line. `evaluate(None, folder)` resumes: lines that were not settled are settled,
-reservations that nothing came of are closed as interrupted, and what is missing runs.
+reservations that nothing came of are closed as interrupted, and what is missing runs. A rollout that
+is settled but whose line was lost runs again, and is still charged once.
 
 Infrastructure failures leave a rollout missing. When `GIVE_UP_AFTER` rollouts in a row end that way
 the run stops early, as incomplete.
@@ -17,6 +18,7 @@ import asyncio
 import hashlib
 import platform
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
@@ -28,11 +30,19 @@ from whale_bench.engine import Agent, Task, env_options, rollout
 from whale_bench.harness.check import check_rollouts
 from whale_bench.harness.host import load_harness
 from whale_bench.ledger import Charge, Ledger
-from whale_bench.models import Backend, Sampling, load_backend
+from whale_bench.models import Backend, Message, Sampling, TokenBackend, load_backend
 from whale_bench.records import Rollout
 from whale_bench.scoring import Summary, summarise
 from whale_bench.store import Outcome, RunStore, outcome_of
-from whale_envs import PROFILES, InfrastructureError, UnknownNameError, UsageError, __version__, load_examples
+from whale_envs import (
+    PROFILES,
+    InfrastructureError,
+    UnknownNameError,
+    UsageError,
+    __version__,
+    get_domain,
+    load_examples,
+)
 from whale_envs.core import Profile
 
 GIVE_UP_AFTER = 16
@@ -115,6 +125,7 @@ async def evaluate(
             backend = await stack.enter_async_context(load_backend(plan.model, base_url=plan.base_url))
         sampling = Sampling(temperature=plan.temperature, top_p=plan.top_p, top_k=plan.top_k)
         agent = Agent(backend, harness, sampling)
+        _check_tools(agent)
         task = Task(plan.domain, examples, plan.profile, plan.max_tokens, plan.token_budget)
         settings = _settings(plan, task, agent)
         if store is None:
@@ -122,33 +133,52 @@ async def evaluate(
         else:
             _check_same(store.settings, settings, folder)
         stack.enter_context(store)
+        store.write_harness(harness.source)  # a kill may have come before `create` did
         ledger = stack.enter_context(Ledger(folder / "ledger.sqlite"))
         keys = {f"{plan.split}:{e.id}:{s}": (e.id, s) for e in examples for s in range(plan.k)}
-        done = _reconcile(store, ledger)
+        done, settled = _reconcile(store, ledger, plan.split)
         started = time.perf_counter()
-        launch = _Launch(task, agent, plan, store, ledger, keys, report or _silent)
+        launch = _Launch(task, agent, plan, store, ledger, keys, settled, report or _silent)
         await launch.run(done)
         seconds = {"start": started - began, "rollouts": time.perf_counter() - started, **backend.seconds()}
         summary = summarise(
-            store.outcomes(), keys=keys, settings=store.settings, seconds=seconds, problems=launch.problems
+            store.outcomes(),
+            keys=keys,
+            settings=store.settings,
+            seconds=seconds,
+            problems=launch.problems,
+            warnings=backend.warnings(),
         )
         store.write_summary(summary)
         return summary
 
 
-def _reconcile(store: RunStore, ledger: Ledger) -> set[str]:
-    """Makes ledger and lines agree after a kill; returns the keys that are done."""
+def _reconcile(store: RunStore, ledger: Ledger, purpose: str) -> tuple[set[str], set[str]]:
+    """Makes ledger and lines agree after a kill; returns the keys that are done, and the settled ones.
+
+    Raises:
+        DataError: the ledger's events do not follow from one another.
+    """
+    ledger.audit()
     settled, waiting = ledger.settled_keys(), dict(ledger.open_reservations())
-    done = set()
+    done, unreserved = set(), 0
     for row in store.outcomes():
         done.add(row.key)
-        if row.key not in settled:
-            if row.key not in waiting:
-                raise UsageError(f"{store.folder}: rollout {row.key!r} stands in no ledger reservation")
-            ledger.settle(row.key, waiting.pop(row.key), _charge(row))
+        attempt = waiting.pop(row.key, None)
+        if attempt is None and row.key not in settled:
+            unreserved += 1
+            attempt = ledger.reserve(row.key, purpose)
+        if attempt is not None:
+            close = ledger.repeat if row.key in settled else ledger.settle
+            close(row.key, attempt, _charge(row))
     for key, attempt in waiting.items():
         ledger.interrupt(key, attempt)
-    return done
+    if unreserved:
+        warnings.warn(
+            f"{unreserved} rollouts of {store.folder} stood in no ledger reservation; they are charged now",
+            stacklevel=2,
+        )
+    return done, settled
 
 
 def _silent(finished: int, total: int, record: Rollout | None) -> None:
@@ -165,6 +195,8 @@ class _Launch:
     store: RunStore
     ledger: Ledger
     keys: Mapping[str, tuple[str, int]]
+    settled: set[str]
+    """Charged by an earlier launch; the ones without a line run again without a second charge."""
     report: Report
     finished: int = 0
     failed_in_a_row: int = 0
@@ -188,12 +220,14 @@ class _Launch:
 
     async def _work(self, queue: Iterator[str]) -> None:
         for key in queue:
+            await asyncio.sleep(0)  # a scripted model never waits, and a Ctrl-C has to be heard
             await self._play(key)
 
     async def _play(self, key: str) -> None:
         example_id, sample = self.keys[key]
         example = self.task.examples.by_id(example_id)
-        attempt = self.ledger.reserve(key, self.plan.split)
+        again = key in self.settled
+        attempt = self.ledger.reserve(key, self.plan.split, again=again)
         began = time.perf_counter()
         try:
             record = await rollout(
@@ -208,7 +242,8 @@ class _Launch:
                 raise _GiveUpError(str(error)) from error
             return
         self.store.append(record)
-        self.ledger.settle(key, attempt, _charge(outcome_of(record)))
+        close = self.ledger.repeat if again else self.ledger.settle
+        close(key, attempt, _charge(outcome_of(record)))
         self.finished += 1
         self.failed_in_a_row = 0
         self.report(self.finished, len(self.keys), record)
@@ -233,9 +268,11 @@ def _charge(row: Outcome) -> Charge:
 def _settings(plan: EvalPlan, task: Task, agent: Agent) -> dict[str, Any]:
     """The resolved plan with hashes and versions, without what is unset."""
     ids = hashlib.sha256("\n".join(task.examples.ids).encode()).hexdigest()
+    env_id = get_domain(plan.domain).env_id
     settings = {name: value for name, value in asdict(plan).items() if value is not None}
     return settings | {
         "n": len(task.examples),
+        "env_id": env_id,
         "fixture": agent.backend.fixture,
         "weights_id": agent.backend.weights_id,
         "harness_id": agent.harness.harness_id,
@@ -246,7 +283,7 @@ def _settings(plan: EvalPlan, task: Task, agent: Agent) -> dict[str, Any]:
 
 def _plan_of(settings: Mapping[str, Any], folder: Path) -> EvalPlan:
     plan = {name: settings[name] for name in EvalPlan.__dataclass_fields__ if name in settings}
-    if "harness" in plan:
+    if "harness" in plan and (folder / "harness.py").is_file():
         plan["harness"] = str(folder / "harness.py")
     try:
         return EvalPlan(**plan)
@@ -254,8 +291,20 @@ def _plan_of(settings: Mapping[str, Any], folder: Path) -> EvalPlan:
         raise UsageError(f"{folder / 'run.toml'} lacks a setting: {error}") from error
 
 
+def _check_tools(agent: Agent) -> None:
+    settings, backend = agent.harness.settings, agent.backend
+    if settings.tool_mode != "native" or not settings.tools or not isinstance(backend, TokenBackend):
+        return
+    chat = (Message("user", "Which tools are there?"),)
+    if backend.render(chat, tuple(settings.tools)) == backend.render(chat):
+        raise UsageError(
+            f"{agent.harness.name} has TOOL_MODE 'native', "
+            f"but the chat template of {backend.name} shows no tools"
+        )
+
+
 def _check_same(old: Mapping[str, Any], new: Mapping[str, Any], folder: Path) -> None:
-    for name in ("weights_id", "harness_id", "examples_id"):
+    for name in ("env_id", "examples_id", "weights_id", "harness_id"):
         if old.get(name) != new[name]:
             raise UsageError(
                 f"{folder} cannot be resumed: its {name} is {old.get(name)!r}, now it is {new[name]!r}"

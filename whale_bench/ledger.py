@@ -5,11 +5,13 @@
 
 Each event has a sequence number and the hash of the one before, so that a partial edit shows
 (`audit`); its author could rebuild the whole chain, and no more is claimed. A key is settled at
-most once. After a kill, `interrupt_open` closes reservations that nothing came of: they count as
-executed, never as charged.
+most once. After a kill, `interrupt` closes reservations that nothing came of: they count as
+executed, never as charged. Where the record of a settled rollout was lost, `repeat` closes the
+attempt that made it anew; it, too, counts as executed only.
 
-`charged` is what a budget counts. `executed` adds what was spent for nothing: interrupted and
-failed attempts. Where those stopped before their tokens were known, only the rollout is counted.
+`charged` is what a budget counts. `executed` adds what was spent for nothing: interrupted, failed
+and repeated attempts. Where those stopped before their tokens were known, only the rollout is
+counted.
 
 SQLite in WAL mode, one writer process per run (`RunStore` holds the lock); readers are free.
 
@@ -28,7 +30,7 @@ import msgspec
 
 from whale_envs.errors import DataError, UsageError
 
-Kind = Literal["reserve", "settle", "missing", "interrupted"]
+Kind = Literal["reserve", "settle", "missing", "interrupted", "repeated"]
 
 PURPOSES = ("weight", "harness", "smoke", "dev", "test")
 """What a rollout was for. A budget counts all but test."""
@@ -82,26 +84,43 @@ class Ledger:
     Args:
         path: the file; made if missing.
         readonly: refuse to write, and leave the file as it is.
+
+    Raises:
+        UsageError: there is no such file to read, or none can be made.
+        DataError: the file is no ledger.
     """
 
     def __init__(self, path: Path, *, readonly: bool = False) -> None:
         if readonly and not path.is_file():
             raise UsageError(f"{path}: there is no ledger")
-        target = f"file:{path}?mode=ro" if readonly else str(path)
-        self._db = sqlite3.connect(target, uri=readonly, isolation_level=None)
-        if not readonly:
-            self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute("PRAGMA synchronous=NORMAL")  # a killed process loses nothing; see docs
-            self._db.executescript(_SCHEMA)
-        row = self._db.execute("SELECT seq, hash FROM events ORDER BY seq DESC LIMIT 1").fetchone()
+        self._readonly = readonly
+        target = f"{path.absolute().as_uri()}?mode={'ro' if readonly else 'rwc'}"
+        try:
+            self._db = sqlite3.connect(target, uri=True, isolation_level=None)
+        except sqlite3.Error as error:
+            raise UsageError(f"{path}: cannot be opened as a ledger: {error}") from error
+        try:
+            if not readonly:
+                self._db.execute("PRAGMA journal_mode=WAL")
+                self._db.execute("PRAGMA synchronous=NORMAL")  # a killed process loses nothing
+                self._db.executescript(_SCHEMA)
+            row = self._db.execute("SELECT seq, hash FROM events ORDER BY seq DESC LIMIT 1").fetchone()
+        except sqlite3.Error as error:
+            self._db.close()
+            raise DataError(f"{path}: is no ledger, or damaged: {error}") from error
         self._seq: int = row[0] if row else 0
         self._last: str = row[1] if row else GENESIS
 
-    def reserve(self, key: str, purpose: str) -> int:
+    def reserve(self, key: str, purpose: str, *, again: bool = False) -> int:
         """Announces an attempt at a rollout; returns its number, from 1.
 
+        Args:
+            key: unique name of the rollout in its run.
+            purpose: one of `PURPOSES`.
+            again: the key is settled, but its record was lost; the attempt ends in `repeat`.
+
         Raises:
-            UsageError: the key is settled already, or has an attempt open.
+            UsageError: the key is settled already (or, with `again`, is not), or has an attempt open.
         """
         if purpose not in PURPOSES:
             raise UsageError(f"unknown purpose {purpose!r}; valid: {', '.join(PURPOSES)}")
@@ -112,8 +131,10 @@ class Ledger:
             begun += n if kind == "reserve" else 0
             ended += n if kind != "reserve" else 0
             settled += n if kind == "settle" else 0
-        if settled or begun != ended:
-            raise UsageError(f"rollout {key!r} is {'settled' if settled else 'reserved'} already")
+        if begun != ended:
+            raise UsageError(f"rollout {key!r} is reserved already")
+        if bool(settled) != again:
+            raise UsageError(f"rollout {key!r} is {'not settled yet' if again else 'settled already'}")
         self._append("reserve", key, begun + 1, purpose, "")
         return begun + 1
 
@@ -128,6 +149,10 @@ class Ledger:
     def interrupt(self, key: str, attempt: int) -> None:
         """Closes an attempt that a killed process left open; it is not charged."""
         self._end("interrupted", key, attempt, Charge(rollouts=1))
+
+    def repeat(self, key: str, attempt: int, charge: Charge) -> None:
+        """Closes an attempt that made a lost record anew; the key's one charge stays as it was."""
+        self._end("repeated", key, attempt, charge)
 
     def open_reservations(self) -> list[tuple[str, int]]:
         """(key, attempt) of every reservation without an end, in order."""
@@ -155,8 +180,8 @@ class Ledger:
         return self.totals("settle")
 
     def executed(self) -> dict[str, Charge]:
-        """What was spent, by purpose, interrupted and failed attempts included."""
-        return self.totals("settle", "missing", "interrupted")
+        """What was spent, by purpose, interrupted, failed and repeated attempts included."""
+        return self.totals("settle", "missing", "interrupted", "repeated")
 
     def events(self) -> Iterator[Event]:
         """All events in order."""
@@ -201,6 +226,8 @@ class Ledger:
             raise UsageError(f"attempt {attempt} of rollout {key!r} has ended already") from error
 
     def _append(self, kind: Kind, key: str, attempt: int, purpose: str, charge: str) -> None:
+        if self._readonly:
+            raise UsageError(f"this ledger was opened to be read only, so {kind} {key!r} is refused")
         event = Event(self._seq + 1, kind, key, attempt, purpose, time.time(), charge, self._last, "")
         event = event._replace(hash=_digest(event))
         self._db.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", event)

@@ -67,8 +67,8 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
     verdict: Verdict
     stop_condition: str
     """Why it ended: the task's own word, or "max_turns", "assistant_token_budget",
-    "context_length", "content_filter", "harness_stop", "harness_error", "harness_timeout",
-    "provenance"."""
+    "context_length", "content_filter", "chat_template", "harness_stop", "harness_error",
+    "harness_timeout", "provenance"."""
     truncated: bool
     """Ended by a cap on turns, tokens or context, or its last reply was cut off."""
     error: str = ""

@@ -111,6 +111,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     problems: dict[str, int]
     """Infrastructure failures of this launch and how many rollouts each left missing."""
     warnings: list[str]
+    """Why the score may not be what it seems, a sentence each."""
 
 
 def summarise(
@@ -120,6 +121,7 @@ def summarise(
     settings: Mapping[str, object],
     seconds: Mapping[str, float],
     problems: Mapping[str, int],
+    warnings: Sequence[str] = (),
 ) -> Summary:
     """The summary of a run.
 
@@ -129,6 +131,7 @@ def summarise(
         settings: the run's settings, as in run.toml.
         seconds: wall seconds by part.
         problems: infrastructure failures, see `Summary.problems`.
+        warnings: the backend's own, see `Summary.warnings`.
     """
     done = {o.key: o for o in outcomes if o.key in keys}
     missing = [key for key in keys if key not in done]
@@ -169,7 +172,7 @@ def summarise(
         sampled_tokens=_total(o.sampled_tokens for o in done.values()),
         seconds=dict(seconds),
         problems=dict(problems),
-        warnings=_warnings(groups, settings) if not fixture else [],
+        warnings=[*warnings, *_same_samples(groups, settings)] if not fixture else [],
     )
 
 
@@ -194,7 +197,7 @@ def _total(counts: Iterable[int | None]) -> int | None:
     return None if None in known else sum(c for c in known if c is not None)
 
 
-def _warnings(groups: Sequence[Sequence[Outcome]], settings: Mapping[str, object]) -> list[str]:
+def _same_samples(groups: Sequence[Sequence[Outcome]], settings: Mapping[str, object]) -> list[str]:
     """Samples that should differ and do not: one seed for all collapses k samples into one."""
     several = [group for group in groups if len(group) > 1]
     same = [group for group in several if len({o.texts for o in group}) == 1]

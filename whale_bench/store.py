@@ -5,6 +5,7 @@
         harness.py             the harness as it was
         rollouts-0000.jsonl    one rollout a line, append-only; one file per launch
         ledger.sqlite          the account (ledger.py)
+        run.lock               held by the process that writes
         summary.json           written at the end
 
 A line is written whole before the ledger settles it, so a process killed at any instant loses only
@@ -27,11 +28,15 @@ import msgspec
 import tomli_w
 
 from whale_bench.records import Rollout
+from whale_bench.text import scrub_all
 from whale_envs.core import Verdict
 from whale_envs.errors import UsageError
 
 FORMAT = 1
 """Version of the folder's layout, in run.toml."""
+
+_TEMPORARY = ".half-written-"
+"""Begins the names of files that a kill may leave behind."""
 
 
 class DamagedLineWarning(UserWarning):
@@ -87,16 +92,17 @@ class RunStore:
         Raises:
             UsageError: the folder holds something already, or cannot be made.
         """
+        settings = {"format": FORMAT, **settings}
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            if any(folder.iterdir()):
+            if any(not path.name.startswith(_TEMPORARY) for path in folder.iterdir()):
                 raise UsageError(f"{folder} is not empty; give --out another folder, or --resume this one")
+            _write_whole(folder / "run.toml", tomli_w.dumps(settings).encode())
+            store = cls(folder, settings)
+            store.write_harness(harness_source)
         except OSError as error:
             raise UsageError(f"{folder}: cannot be made into a run folder: {error}") from error
-        settings = {"format": FORMAT, **settings}
-        (folder / "harness.py").write_text(harness_source, encoding="utf-8")
-        _write_whole(folder / "run.toml", tomli_w.dumps(settings).encode())
-        return cls(folder, settings)
+        return store
 
     @classmethod
     def open(cls, folder: Path) -> Self:
@@ -119,7 +125,10 @@ class RunStore:
         return cls(folder, settings)
 
     def __enter__(self) -> Self:
-        self._lock = os.open(self.folder / "run.lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            self._lock = os.open(self.folder / "run.lock", os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise UsageError(f"{self.folder} cannot be written to: {error}") from error
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -141,11 +150,15 @@ class RunStore:
         if self._lock is None:
             raise UsageError("a run is written inside `with store:` only")
         if self._file is None:
-            number = len(self._parts())
+            numbers = [part.stem.removeprefix("rollouts-") for part in self._parts()]
+            number = max((int(number) for number in numbers if number.isdecimal()), default=-1) + 1
             path = self.folder / f"rollouts-{number:04d}.jsonl"
             self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
-        line = msgspec.json.encode(rollout) + b"\n"
-        view = memoryview(line)
+        try:
+            line = msgspec.json.encode(rollout)
+        except UnicodeEncodeError:
+            line = msgspec.json.encode(scrub_all(msgspec.to_builtins(rollout)))
+        view = memoryview(line + b"\n")
         while view:
             view = view[os.write(self._file, view) :]
 
@@ -173,6 +186,11 @@ class RunStore:
         """The outcome of every rollout once."""
         return map(outcome_of, self.rollouts())
 
+    def write_harness(self, source: str) -> None:
+        """Writes harness.py, whole or not at all, if it is not there."""
+        if not (self.folder / "harness.py").exists():
+            _write_whole(self.folder / "harness.py", source.encode())
+
     def write_summary(self, summary: Any) -> None:
         """Writes summary.json, whole or not at all."""
         text = msgspec.json.format(msgspec.json.encode(summary, order="sorted"), indent=2)
@@ -183,6 +201,6 @@ class RunStore:
 
 
 def _write_whole(path: Path, data: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f"{_TEMPORARY}{path.name}")
     temporary.write_bytes(data)
     temporary.replace(path)

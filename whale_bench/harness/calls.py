@@ -1,11 +1,11 @@
 """Carries out a host's calls on a harness object: the same code in process and in a worker.
 
-    harness = load_class(path.read_text(), str(path))()
-    answer = answer_call(harness, Call(view))          # asks for the next messages
+    harness, settings = load(path.read_text(), str(path))
+    answer = answer_call(harness, Call(view), str(path))     # asks for the next messages
 
-A call is answered by an `Answer` whose decision was checked for type, or by `HarnessFault`, which
-names the file and line at fault. Only msgspec is imported, so that a worker starts fast and holds
-nothing of the host.
+A call is answered by an `Answer` that was checked for type and can be written as JSON, or by
+`HarnessFault`, which names the file and line at fault. Only msgspec is imported, so that a worker
+starts fast and holds nothing of the host.
 
 Not covered: time and memory limits, which belong to the process around this.
 """
@@ -15,7 +15,7 @@ import linecache
 import sys
 import traceback
 import types
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -30,8 +30,19 @@ from whale_bench.harness.base import (
     Stop,
     View,
 )
+from whale_bench.text import scrub, scrub_all
 
-_ROLES = ("system", "user", "assistant", "tool")
+_MOST_WORDS = 2000
+"""Most characters of a fault's text."""
+
+
+class Start(msgspec.Struct, frozen=True):
+    """The first thing a worker is told: the harness, as the host read it, and its time limits."""
+
+    path: str
+    source: str
+    load_seconds: float
+    call_seconds: float
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -50,48 +61,40 @@ class HarnessFault(Exception):  # noqa: N818 - it is the harness that is at faul
     """Harness code raised or returned what the contract does not allow; says file and line."""
 
 
-def load_class(source: str, filename: str) -> type[BaseHarness]:
-    """The `Harness` class of a harness file's source, in a fresh module.
+class _Message(msgspec.Struct):
+    """A `ChatMessage`, checked."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str
+    tool_calls: list[dict[str, Any]] = []
+    tool_call_id: str = ""
+
+
+def load(source: str, filename: str) -> tuple[BaseHarness, Settings]:
+    """The harness of a file's source, in a fresh module, and its constants.
 
     Raises:
-        HarnessFault: syntax error, an exception while it runs, or no such class.
+        HarnessFault: syntax error, an exception while it runs, no such class, or a constant of the
+            wrong type.
     """
     module = types.ModuleType("whale_harness")
     module.__file__ = filename
     sys.modules[module.__name__] = module  # dataclasses and typing look a module up by its name
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+    found: Any = None
     try:
         exec(compile(source, filename, "exec"), module.__dict__)  # noqa: S102 - what a harness file is
-    except SyntaxError as error:
-        raise HarnessFault(f"{filename}:{error.lineno}: syntax error: {error.msg}") from error
+        found = module.__dict__.get("Harness")
+        if not (isinstance(found, type) and issubclass(found, BaseHarness)):
+            raise HarnessFault(f"{filename}:1: defines no `class Harness(BaseHarness)`")
+        harness = found()
+        return harness, _settings(harness, filename)
+    except (HarnessFault, KeyboardInterrupt):
+        raise
     except BaseException as error:
-        raise HarnessFault(f"{_where(error, filename)}: {type(error).__name__}: {error}") from error
-    found = module.__dict__.get("Harness")
-    if not (isinstance(found, type) and issubclass(found, BaseHarness)):
-        raise HarnessFault(f"{filename}:1: defines no `class Harness(BaseHarness)`")
-    return found
-
-
-def read_settings(harness: BaseHarness, filename: str) -> Settings:
-    """The harness's constants, checked for type.
-
-    Raises:
-        HarnessFault: a constant has the wrong type.
-    """
-    values = {
-        "max_turns": harness.MAX_TURNS,
-        "max_tokens": harness.MAX_TOKENS,
-        "tool_mode": harness.TOOL_MODE,
-        "tools": harness.TOOLS,
-        "env_options": harness.ENV_OPTIONS,
-    }
-    for name in ("SYSTEM_PROMPT", "USER_PROMPT"):
-        if not isinstance(getattr(harness, name), str):
-            raise HarnessFault(f"{_line_of(type(harness), filename)}: {name} must be a string")
-    try:
-        return msgspec.convert(values, Settings)
-    except msgspec.ValidationError as error:
-        raise HarnessFault(f"{_line_of(type(harness), filename)}: {error}") from error
+        if isinstance(error, SyntaxError) and error.filename == filename:
+            raise HarnessFault(f"{filename}:{error.lineno or 1}: syntax error: {error.msg}") from error
+        raise HarnessFault(f"{_where(error, filename, found)}: {_words(error)}") from error
 
 
 def answer_call(harness: BaseHarness, call: Call, filename: str = "harness.py") -> Answer:
@@ -107,56 +110,101 @@ def answer_call(harness: BaseHarness, call: Call, filename: str = "harness.py") 
         if reply is None:
             stop = harness.stop(view)
             if not isinstance(stop, bool):
-                raise HarnessFault(f"{_line_of(hook, filename)}: stop must return a bool, got {stop!r:.80}")
+                raise _fault(hook, filename, f"stop must return a bool, got {stop!r:.80}")
             hook = harness.messages
             decision = Stop("stop") if stop else Ask(_checked(harness.messages(view), hook, filename))
         else:
             hook = harness.read
             decision = harness.read(reply, view)
-            if not isinstance(decision, Act | Nudge | Stop):
-                raise HarnessFault(
-                    f"{_line_of(hook, filename)}: read must return Act, Nudge or Stop, got {decision!r:.80}"
-                )
-            msgspec.convert(msgspec.to_builtins(decision), type(decision))
-        state = msgspec.json.encode(view.state)
-    except HarnessFault:
+            if type(decision) not in (Act, Nudge, Stop):
+                raise _fault(hook, filename, f"read must return Act, Nudge or Stop, got {decision!r:.80}")
+            decision = _written(decision, hook, filename)
+        if type(view.state) is not dict:
+            raise _fault(hook, filename, f"view.state must be a dict, got {view.state!r:.80}")
+        state = msgspec.json.encode(_encodable(view.state))
+    except (HarnessFault, KeyboardInterrupt):
         raise
-    except RecursionError as error:
-        raise HarnessFault(f"{_line_of(hook, filename)}: RecursionError") from error
     except BaseException as error:
-        raise HarnessFault(f"{_where(error, filename)}: {type(error).__name__}: {error}"[:2000]) from error
+        raise HarnessFault(f"{_where(error, filename, hook)}: {_words(error)}") from error
     if len(state) > STATE_BYTES:
-        raise HarnessFault(
-            f"{_line_of(hook, filename)}: view.state takes {len(state)} bytes, more than {STATE_BYTES}"
-        )
-    return Answer(decision, view.state)
+        raise _fault(hook, filename, f"view.state takes {len(state)} bytes, more than {STATE_BYTES}")
+    return Answer(decision, msgspec.json.decode(state))
+
+
+def _settings(harness: BaseHarness, filename: str) -> Settings:
+    values = {
+        "max_turns": harness.MAX_TURNS,
+        "max_tokens": harness.MAX_TOKENS,
+        "tool_mode": harness.TOOL_MODE,
+        "tools": harness.TOOLS,
+        "env_options": harness.ENV_OPTIONS,
+    }
+    for name in ("SYSTEM_PROMPT", "USER_PROMPT"):
+        if not isinstance(getattr(harness, name), str):
+            raise _fault(type(harness), filename, f"{name} must be a string")
+    try:
+        settings = msgspec.convert(values, Settings)
+        return msgspec.json.decode(msgspec.json.encode(settings), type=Settings)
+    except (msgspec.ValidationError, TypeError, ValueError, OverflowError) as error:
+        raise _fault(type(harness), filename, f"constant: {error}".replace("$.", "")) from error
+
+
+def _written(decision: Act | Nudge | Stop, hook: Any, filename: str) -> Act | Nudge | Stop:
+    """What `read` returned, if its one field is text."""
+    [(name, value)] = msgspec.structs.asdict(decision).items()
+    if not isinstance(value, str):
+        kind = type(decision).__name__
+        raise _fault(hook, filename, f"read returned {kind} whose {name} is no text: {value!r:.80}")
+    return type(decision)(scrub(value))
 
 
 def _checked(chat: Any, hook: Any, filename: str) -> list[dict[str, Any]]:
-    def fault(what: str) -> HarnessFault:
-        return HarnessFault(f"{_line_of(hook, filename)}: messages must return {what}")
-
+    """What `messages` returned, if it is a chat."""
     if not isinstance(chat, list) or not chat:
-        raise fault(f"a non-empty list, got {chat!r:.80}")
-    for message in chat:
-        if not isinstance(message, dict) or not isinstance(message.get("content"), str):
-            raise fault(f'dicts with a text "content", got {message!r:.80}')
-        if message.get("role") not in _ROLES:
-            raise fault(f'a "role" among {", ".join(_ROLES)}, got {message.get("role")!r:.80}')
-    return chat
+        raise _fault(hook, filename, f"messages must return a non-empty list, got {chat!r:.80}")
+    try:
+        last = msgspec.convert(chat, list[_Message])[-1]
+        checked: list[dict[str, Any]] = _encodable(chat)
+    except (msgspec.ValidationError, TypeError, ValueError, OverflowError) as error:
+        raise _fault(hook, filename, f"messages returned what is no chat: {error}") from error
+    if last.role == "assistant":
+        raise _fault(hook, filename, "messages must not end with the assistant's")
+    return checked
 
 
-def _where(error: BaseException, filename: str) -> str:
-    """file:line of the innermost frame inside the harness file, else of the outermost."""
+def _encodable(value: Any) -> Any:
+    """`value`, scrubbed where JSON could not carry it."""
+    try:
+        msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        value = scrub_all(value)
+        msgspec.json.encode(value)
+    return value
+
+
+def _fault(thing: Any, filename: str, what: str) -> HarnessFault:
+    return HarnessFault(f"{_line_of(thing, filename)}: {what}"[:_MOST_WORDS])
+
+
+def _words(error: BaseException) -> str:
+    """An exception in one line."""
+    return scrub(" ".join(f"{type(error).__name__}: {error}".split()))[:_MOST_WORDS]
+
+
+def _where(error: BaseException, filename: str, thing: Any) -> str:
+    """file:line of the innermost frame inside the harness file, else where `thing` begins."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename == filename]
-    return f"{filename}:{lines[-1] if lines else 1}"
+    return f"{filename}:{lines[-1] or 1}" if lines else _line_of(thing, filename)
 
 
 def _line_of(thing: Any, filename: str) -> str:
-    """file:line where a class or function of the harness file begins."""
+    """file:line where a function or class of the harness file begins; of a hook, else its class."""
     try:
         code = inspect.unwrap(thing)
+        if inspect.getsourcefile(code) != filename:
+            owner = getattr(thing, "__self__", None)
+            return f"{filename}:1" if owner is None else _line_of(type(owner), filename)
         return f"{filename}:{inspect.getsourcelines(code)[1] or 1}"
     except (OSError, TypeError):
         return f"{filename}:1"

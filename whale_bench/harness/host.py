@@ -11,9 +11,12 @@ Not covered: network and file isolation of the worker, memory limits.
 
 import abc
 import asyncio
+import copy
 import hashlib
 import os
+import signal
 import sys
+from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Self
@@ -21,7 +24,7 @@ from typing import Any, Self
 import msgspec
 
 from whale_bench.harness.base import Act, Ask, Nudge, Reply, Settings, Stop, View
-from whale_bench.harness.calls import Answer, Call, HarnessFault, answer_call, load_class, read_settings
+from whale_bench.harness.calls import Answer, Call, HarnessFault, Start, answer_call, load
 from whale_envs.errors import (
     HarnessError,
     HarnessFileError,
@@ -36,7 +39,11 @@ CALL_SECONDS = 5.0
 START_SECONDS = 30.0
 """Longest wait for a harness file to be loaded."""
 
+_GRACE = 1.0
+"""Seconds after which a worker that the host has not ended ends itself."""
+
 _MOST_LINE = 2**26
+_FAULT = b'{"fault"'
 
 HostDecision = Ask | Act | Nudge | Stop
 
@@ -74,14 +81,13 @@ class InProcessHarness(HarnessHost):
     def __init__(self, source: str, name: str) -> None:
         self.name, self.source = name, source
         try:
-            self._harness = load_class(source, name)()
-            self.settings = read_settings(self._harness, name)
+            self._harness, self.settings = load(source, name)
         except HarnessFault as fault:
             raise HarnessFileError(str(fault)) from fault
 
     async def call(self, view: View, reply: Reply | None = None) -> tuple[HostDecision, dict[str, Any]]:
         try:
-            answer = answer_call(self._harness, Call(view, reply), self.name)
+            answer = answer_call(self._harness, Call(copy.copy(view), reply), self.name)
         except HarnessFault as fault:
             raise HarnessError("harness_error", str(fault)) from fault
         return answer.decision, answer.state
@@ -93,10 +99,10 @@ class ProcessHarness(HarnessHost):
     def __init__(self, path: Path, *, call_seconds: float = CALL_SECONDS) -> None:
         self.name = str(path)
         try:
-            self.source = path.read_text(encoding="utf-8")
+            self.source = path.read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
             raise HarnessFileError(f"{path}: cannot be read as a harness file: {error}") from error
-        self._path, self._call_seconds = path, call_seconds
+        self._call_seconds = call_seconds
         self._lock = asyncio.Lock()
         self._process: asyncio.subprocess.Process | None = None
         self._decoder = msgspec.json.Decoder(Answer)
@@ -120,12 +126,15 @@ class ProcessHarness(HarnessHost):
                 except HarnessFileError as error:  # it loaded once: what changed is its own doing
                     raise HarnessError("harness_error", str(error)) from error
             raw = await self._exchange(line)
-        if raw.startswith(b'{"fault"'):
-            raise HarnessError("harness_error", str(msgspec.json.decode(raw)["fault"]))
-        try:
-            answer = self._decoder.decode(raw)
-        except msgspec.DecodeError as error:
-            raise HarnessError("harness_error", f"{self.name}: broken answer: {error}") from error
+            try:
+                if raw.startswith(_FAULT):
+                    raise HarnessError(
+                        "harness_error", msgspec.json.decode(raw, type=dict[str, str])["fault"]
+                    )
+                answer = self._decoder.decode(raw)
+            except msgspec.DecodeError as error:
+                await self._kill()  # what else it wrote must not meet the next call
+                raise HarnessError("harness_error", f"{self.name}: broken answer: {error}") from error
         return answer.decision, answer.state
 
     async def _exchange(self, line: bytes) -> bytes:
@@ -140,7 +149,9 @@ class ProcessHarness(HarnessHost):
                 raw = await process.stdout.readline()
         except TimeoutError:
             await self._kill()
-            raise HarnessError("harness_timeout", f"no answer in {self._call_seconds:g} s") from None
+            raise HarnessError(
+                "harness_timeout", f"{self.name}: no answer in {self._call_seconds:g} s"
+            ) from None
         except (OSError, ValueError) as error:
             await self._kill()
             raise HarnessError("harness_error", f"{self.name}: its process broke off: {error}") from error
@@ -157,7 +168,7 @@ class ProcessHarness(HarnessHost):
         try:
             self._process = process = await asyncio.create_subprocess_exec(
                 sys.executable,
-                *("-I", "-B", "-m", "whale_bench.harness.worker", str(self._path)),
+                *("-I", "-B", "-m", "whale_bench.harness.worker"),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.DEVNULL,
@@ -167,29 +178,41 @@ class ProcessHarness(HarnessHost):
             )
         except OSError as error:
             raise InfrastructureError(f"cannot start a harness process: {error}") from error
+        assert process.stdin is not None
         assert process.stdout is not None
+        start = Start(self.name, self.source, START_SECONDS + _GRACE, self._call_seconds + _GRACE)
         try:
             async with asyncio.timeout(START_SECONDS):
+                process.stdin.write(msgspec.json.encode(start) + b"\n")
+                await process.stdin.drain()
                 raw = await process.stdout.readline()
         except TimeoutError:
             await self._kill()
             raise HarnessFileError(f"{self.name}: not loaded in {START_SECONDS:g} s") from None
+        except (OSError, ValueError):  # it ended before it read anything, or wrote without an end
+            raw = b""
         except asyncio.CancelledError:
             await self._kill()
             raise
         if not raw.endswith(b"\n"):
             await self._kill()
             raise HarnessFileError(f"{self.name}: its process ended while the file was loaded")
-        if raw.startswith(b'{"fault"'):
+        try:
+            if raw.startswith(_FAULT):
+                raise HarnessFileError(msgspec.json.decode(raw, type=dict[str, str])["fault"])
+            self.settings = msgspec.json.decode(raw, type=Settings)
+        except (HarnessFileError, msgspec.DecodeError) as error:
             await self._kill()
-            raise HarnessFileError(str(msgspec.json.decode(raw)["fault"]))
-        self.settings = msgspec.json.decode(raw, type=Settings)
+            if isinstance(error, HarnessFileError):
+                raise
+            raise HarnessFileError(f"{self.name}: broken answer while it was loaded: {error}") from error
 
     async def _kill(self) -> None:
         process, self._process = self._process, None
         if process is not None:
             if process.returncode is None:
-                process.kill()
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)  # with what it may have started
             await process.wait()
 
 

@@ -14,7 +14,6 @@ with that tool.
 """
 
 import re
-from collections.abc import Iterable
 
 _UCI = re.compile(r"[a-h][1-8][a-h][1-8][qrbn]?\Z", re.IGNORECASE)
 
@@ -29,8 +28,3 @@ def stands_in(action: str, sampled: str) -> bool:
     left = r"(?<![^\W_])" if needle[0].isalnum() else ""
     right = r"(?![^\W_])" if needle[-1].isalnum() else ""
     return re.search(left + re.escape(needle) + right, text) is not None
-
-
-def allowed(action: str, text: str, tool_arguments: Iterable[str] = ()) -> bool:
-    """Whether the model said `action` this turn, in its final text or in a tool call's arguments."""
-    return stands_in(action, text) or any(stands_in(action, arguments) for arguments in tool_arguments)

@@ -1,40 +1,53 @@
 """A harness file's own process: answers calls as JSON lines, one at a time.
 
-    python -I -m whale_bench.harness.worker FILE
+    python -I -m whale_bench.harness.worker
 
-The first line out is the harness's settings or a fault; then one line out for each line in. What
-harness code prints goes to standard error, never into the protocol.
+The first line in is a `Start`, with the harness's source as the host read it; the first line out is
+the harness's settings or a fault. Then comes one line out for each line in. What harness code prints
+goes to standard error, never into the protocol. An alarm ends this process when a call takes longer
+than the host would wait, so that it outlives no host.
 
-Not covered: limits on time and memory; the host kills this process when it takes too long.
+Not covered: limits on memory; the host, too, kills this process when it takes too long.
 """
 
 import os
+import signal
 import sys
 
 import msgspec
 
-from whale_bench.harness.calls import Answer, Call, HarnessFault, answer_call, load_class, read_settings
+from whale_bench.harness.calls import Call, HarnessFault, Start, answer_call, load
 
 
-def serve(path: str, calls: int, answers: int) -> None:
+def serve(calls: int, answers: int) -> None:
     """Reads calls from one file descriptor and writes answers to another until the end of input."""
     decoder = msgspec.json.Decoder(Call)
-    with os.fdopen(calls, "rb") as source, os.fdopen(answers, "wb", buffering=0) as sink:
+    with os.fdopen(calls, "rb") as source, os.fdopen(answers, "wb") as sink:
+        line = source.readline()
+        if not line:
+            return
+        start = msgspec.json.decode(line, type=Start)
+        signal.setitimer(signal.ITIMER_REAL, start.load_seconds)
         try:
-            with open(path, encoding="utf-8") as file:  # noqa: PTH123 - the worker's first and only file
-                harness = load_class(file.read(), path)()
-            sink.write(_line(read_settings(harness, path)))
+            harness, settings = load(start.source, start.path)
         except HarnessFault as fault:
             sink.write(_line({"fault": str(fault)}))
             return
-        for line in source:
+        answer = _line(settings)
+        while True:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            sink.write(answer)
+            sink.flush()
+            if not (line := source.readline()):
+                return
+            signal.setitimer(signal.ITIMER_REAL, start.call_seconds)
             try:
-                sink.write(_line(answer_call(harness, decoder.decode(line), path)))
+                answer = _line(answer_call(harness, decoder.decode(line), start.path))
             except HarnessFault as fault:
-                sink.write(_line({"fault": str(fault)}))
+                answer = _line({"fault": str(fault)})
 
 
-def _line(value: Answer | dict[str, str] | object) -> bytes:
+def _line(value: object) -> bytes:
     return msgspec.json.encode(value) + b"\n"
 
 
@@ -43,4 +56,4 @@ if __name__ == "__main__":
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
     sys.stdout = sys.stderr
-    serve(sys.argv[1], calls, answers)
+    serve(calls, answers)

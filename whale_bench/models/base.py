@@ -110,6 +110,10 @@ class Backend(abc.ABC):
         """Wall seconds spent so far by part (e.g. "load", "prefill", "decode"), for reports."""
         return {}
 
+    def warnings(self) -> list[str]:
+        """What was sampled otherwise than asked so far, a sentence each; shown with the score."""
+        return []
+
     async def __aenter__(self) -> Self:
         return self
 
@@ -131,11 +135,6 @@ class TokenBackend(Backend):
     @abc.abstractmethod
     def decode(self, ids: tuple[int, ...]) -> str:
         """Text of token ids, special tokens kept."""
-
-
-def scrub(text: str) -> str:
-    """`text` with lone surrogates replaced, so that it can be written as UTF-8."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def split_reasoning(text: str) -> tuple[str, str]:

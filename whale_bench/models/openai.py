@@ -7,8 +7,9 @@ are no chat completion are retried with exponential back-off (`Retry-After` is h
 raise `InfrastructureError`. A refused key, model or address raises `UsageError` and stops the run; a
 prompt too long for the model and a content filter end the rollout (`ModelError`).
 
-A server that refuses one of the settings it need not know (`OPTIONAL`) is asked again without it;
-`dropped` says which.
+A server that refuses one of the settings it need not know (`OPTIONAL`) is asked again without it,
+and `warnings` says so. One that finds prompt and `max_tokens` together too long is asked again
+without `max_tokens`, which leaves it the rest of its context: less than was asked for.
 
 Not covered: token ids and logprobs from vLLM, several servers, native tool calls sent as text.
 """
@@ -18,10 +19,12 @@ import json
 import os
 import random
 from typing import Any, Self
+from urllib.parse import urlsplit
 
 import msgspec
 
-from whale_bench.models.base import Backend, FinishReason, Generation, Request, Usage, scrub, split_reasoning
+from whale_bench.models.base import Backend, FinishReason, Generation, Request, Usage, split_reasoning
+from whale_bench.text import scrub, scrub_all
 from whale_envs.errors import InfrastructureError, ModelError, UsageError
 
 ATTEMPTS = 5
@@ -34,6 +37,13 @@ OPTIONAL = ("top_k", "seed", "top_p")
 
 _RETRIED = {408, 409, 425, 429}
 _TOO_LONG = ("context_length", "context length", "context window", "maximum context", "too many tokens")
+_FINISH: dict[str | None, FinishReason] = {
+    "length": "length",
+    "max_tokens": "length",
+    "tool_calls": "tool_calls",
+    "function_call": "tool_calls",
+}
+"""The server's words for a reply's end; all others are "stop"."""
 
 
 class _Choice(msgspec.Struct):
@@ -68,7 +78,7 @@ class OpenAIBackend(Backend):
     ) -> None:
         source = "--base-url" if base_url else "OPENAI_BASE_URL"
         url = base_url or os.environ.get("OPENAI_BASE_URL") or "https://api.openai.com/v1"
-        if not url.startswith(("http://", "https://")):
+        if not _is_address(url):
             raise UsageError(f"{source} must be an address such as http://127.0.0.1:8000/v1, got {url!r}")
         self.name = f"openai/{model}"
         self.weights_id = f"remote:{model}"
@@ -76,13 +86,14 @@ class OpenAIBackend(Backend):
         self._model, self._url, self._backoff = model, url.rstrip("/"), backoff_seconds
         self._decoder = msgspec.json.Decoder(_Completion)
         self._session: Any = None
+        self._failures: tuple[type[Exception], ...] = ()
         self._answered = False
 
     async def __aenter__(self) -> Self:
         import aiohttp  # a model client: loaded when it is used
 
         headers = {"Content-Type": "application/json"}
-        if key := os.environ.get("OPENAI_API_KEY"):
+        if key := os.environ.get("OPENAI_API_KEY", "").strip():
             headers["Authorization"] = f"Bearer {key}"
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0),  # the engine bounds what is in flight
@@ -95,12 +106,16 @@ class OpenAIBackend(Backend):
     async def __aexit__(self, *exc: object) -> None:
         await self._session.close()
 
+    def warnings(self) -> list[str]:
+        return [f"the server refused {name}, so it was not sent" for name in sorted(self.dropped)]
+
     async def generate(self, request: Request) -> Generation:
         problem = "no attempt was made"
         attempt = 0
         while attempt < ATTEMPTS:
+            payload = self._payload(request)
             try:
-                status, body, wait = await self._post(request)
+                status, body, wait = await self._post(payload)
             except self._failures as error:
                 status, body, wait = 0, b"", None
                 problem = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
@@ -112,19 +127,19 @@ class OpenAIBackend(Backend):
                 problem = f"an answer that is no chat completion: {body[:200]!r}"
             elif status >= 500 or status in _RETRIED:
                 problem = f"HTTP {status}: {_message(body)}"
-            elif status and self._refused(status, _message(body)):
+            elif status:
+                request = self._without_refused(request, payload, status, body)
                 continue  # asked again at once, without a setting: at most once for each
             attempt += 1
             if attempt < ATTEMPTS:
                 await asyncio.sleep(self._pause(attempt) if wait is None else min(wait, MOST_WAIT_SECONDS))
         raise InfrastructureError(f"{self._url} failed {ATTEMPTS} times; last: {problem}")
 
-    async def _post(self, request: Request) -> tuple[int, bytes, float | None]:
+    async def _post(self, payload: dict[str, Any]) -> tuple[int, bytes, float | None]:
         if self._session is None:
             raise UsageError(f"{self.name} is used inside `async with backend:` only")
-        async with self._session.post(
-            f"{self._url}/chat/completions", data=msgspec.json.encode(self._payload(request))
-        ) as response:
+        data = msgspec.json.encode(payload)
+        async with self._session.post(f"{self._url}/chat/completions", data=data) as response:
             body = await response.read()
             if response.status == 200:
                 return 200, body, None
@@ -149,21 +164,26 @@ class OpenAIBackend(Backend):
             payload.pop(name, None)
         return payload
 
-    def _refused(self, status: int, message: str) -> bool:
-        """Whether to ask again without a setting; raises where asking again is no use."""
+    def _without_refused(
+        self, request: Request, payload: dict[str, Any], status: int, body: bytes
+    ) -> Request:
+        """What to ask instead of a refused request; raises where asking again is no use."""
+        message = _message(body)
         low = message.lower()
         if status in (401, 403):
             raise UsageError(f"{self._url} refused the key in OPENAI_API_KEY (HTTP {status}): {message}")
         if status == 404:
             raise UsageError(f"{self._url} has no model {self._model!r}, or is no such server: {message}")
         if any(sign in low for sign in _TOO_LONG):
-            raise ModelError("context_length", message)
+            if request.max_tokens is None:
+                raise ModelError("context_length", message)
+            return msgspec.structs.replace(request, max_tokens=None)
         if "content_filter" in low or "content management policy" in low:
             raise ModelError("content_filter", message)
         for name in OPTIONAL:
-            if name in low and name not in self.dropped:
+            if name in low and name in payload:
                 self.dropped.add(name)
-                return True
+                return request
         if not self._answered:
             raise UsageError(f"{self._url} refused the request (HTTP {status}): {message}")
         raise InfrastructureError(f"{self._url} refused the request (HTTP {status}): {message}")
@@ -186,23 +206,30 @@ class OpenAIBackend(Backend):
 def _generation(completion: _Completion) -> Generation:
     choice, usage = completion.choices[0], completion.usage or _Tokens()
     message = choice.message
-    raw = scrub(message.get("content") or "")
+    raw = _text(message.get("content"))
     reasoning, text = split_reasoning(raw)
-    separate = message.get("reasoning_content") or message.get("reasoning") or ""
-    if isinstance(separate, str) and separate:
-        reasoning = scrub(separate)
-    calls = message.get("tool_calls") or ()
+    if separate := _text(message.get("reasoning_content") or message.get("reasoning")):
+        reasoning, raw = separate, f"<think>{separate}</think>{raw}"
     if choice.finish_reason == "content_filter":
         raise ModelError("content_filter", text[:200])
-    known: dict[str | None, FinishReason] = {"length": "length", "tool_calls": "tool_calls"}
+    calls: Any = message.get("tool_calls")
+    calls = [scrub_all(call) for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
     return Generation(
         text=text,
         raw_text=raw,
         reasoning=reasoning,
-        finish_reason=known.get(choice.finish_reason, "stop"),
-        tool_calls=tuple(call for call in calls if isinstance(call, dict)),
+        finish_reason=_FINISH.get(choice.finish_reason, "stop"),
+        tool_calls=tuple(calls),
         usage=Usage(usage.prompt_tokens, usage.completion_tokens),
     )
+
+
+def _text(content: Any) -> str:
+    """The text of a message's content, which may be missing or a list of parts."""
+    if isinstance(content, list):
+        parts = [part.get("text") for part in content if isinstance(part, dict)]
+        content = "".join(part for part in parts if isinstance(part, str))
+    return scrub(content) if isinstance(content, str) else ""
 
 
 def _message(body: bytes) -> str:
@@ -225,3 +252,11 @@ def _seconds(header: str | None) -> float | None:
         return max(0.0, float(header)) if header is not None else None
     except ValueError:  # a date: fall back to our own back-off
         return None
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is none
+        return False

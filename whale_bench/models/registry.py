@@ -3,6 +3,8 @@
     load_backend("scripted/random")
     load_backend("openai/NAME", base_url="http://127.0.0.1:8000/v1")
     load_backend("local/smollm2")
+
+Not covered: what a backend does, see `base.py`.
 """
 
 from whale_bench.models.base import Backend
@@ -25,6 +27,7 @@ def load_backend(name: str, *, base_url: str | None = None) -> Backend:
     Raises:
         UnknownNameError: no such kind of model.
         UsageError: the rest of the name, or a needed setting or extra, is wrong.
+        InfrastructureError: weights that had to be fetched could not be.
     """
     kind, slash, rest = name.partition("/")
     if not slash or not rest:

@@ -1,0 +1,75 @@
+"""A real chat server on the loopback, scripted by one function; for tests of the client."""
+
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from aiohttp import web
+
+Script = Callable[[dict[str, Any], int], Any]
+"""(request's payload, number of the request from 0) -> text, a body as dict, bytes, or an `Answer`."""
+
+
+class Answer:
+    """An answer other than 200."""
+
+    def __init__(self, status: int, body: Any = "", headers: Mapping[str, str] = {}) -> None:
+        self.status, self.headers = status, headers
+        self.body = body if isinstance(body, bytes) else json.dumps({"error": {"message": body}}).encode()
+
+
+HANG_UP = Answer(0)
+
+
+def completion(message: Any, finish: Any = "stop", usage: Any = None) -> dict[str, Any]:
+    message = {"role": "assistant", "content": message} if isinstance(message, str | None) else message
+    return {"choices": [{"index": 0, "message": message, "finish_reason": finish}], "usage": usage}
+
+
+class Server:
+    def __init__(self, script: Script) -> None:
+        self.script = script
+        self.requests: list[dict[str, Any]] = []
+        self.headers: list[Mapping[str, str]] = []
+        self.most_at_once = self._now = 0
+        self.url = ""
+
+    async def answer(self, request: web.Request) -> web.Response:
+        self._now += 1
+        self.most_at_once = max(self.most_at_once, self._now)
+        try:
+            payload = await request.json()
+            self.requests.append(payload)
+            self.headers.append(request.headers)
+            found = self.script(payload, len(self.requests) - 1)
+        finally:
+            self._now -= 1
+        if found is HANG_UP:
+            assert request.transport is not None
+            request.transport.abort()
+            return web.Response()
+        if isinstance(found, Answer):
+            return web.Response(status=found.status, body=found.body, headers=found.headers)
+        if isinstance(found, bytes):
+            return web.Response(body=found)
+        if isinstance(found, str):
+            found = completion(found, usage={"prompt_tokens": 10, "completion_tokens": 2})
+        return web.Response(body=json.dumps(found).encode())
+
+
+@asynccontextmanager
+async def serve(script: Script) -> AsyncIterator[Server]:
+    """The server, with `url`, while the context lasts."""
+    server = Server(script)
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", server.answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    server.url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+    try:
+        yield server
+    finally:
+        await runner.cleanup()

@@ -1,0 +1,335 @@
+"""The command line: what it prints, its exit codes, one line for every misuse, signals."""
+
+import json
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from bench_fakes import FILES, HEAD, alive, children, results, settled, wait_for
+
+from whale_bench import cli
+from whale_bench.models.openai import OpenAIBackend
+
+EVAL = ["eval", "chess_puzzles", "-m", "scripted/random", "-n", "4", "-k", "2"]
+
+
+class Done(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def whale(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Any:
+    """Runs the command in this process, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("OPENAI_BASE_URL", "OPENAI_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def run(*arguments: str) -> Done:
+        monkeypatch.setattr(sys, "argv", ["whale-bench", *arguments])
+        capsys.readouterr()
+        try:
+            cli.main()
+            code = 0
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+        return Done(code, *capsys.readouterr())
+
+    return run
+
+
+def process(*arguments: str) -> "subprocess.Popen[str]":
+    """The command in a process of its own, which hears a Ctrl-C even where this one was told not to."""
+    command = [sys.executable, "-m", "whale_bench.cli", *arguments]
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def dead_url() -> str:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{free.getsockname()[1]}/v1"
+
+
+# --- list -----------------------------------------------------------------------------------------
+
+
+def test_list_shows_environments_tiers_splits_models_and_harnesses(whale: Any) -> None:
+    done = whale("list")
+    assert (done.code, done.err) == (0, "")
+    words = "chess_puzzles mini small full weight harness dev test h0/chess_puzzles.py"
+    models = "scripted/oracle scripted/noisy-oracle:P openai/NAME local/PATH local/smollm2"
+    for word in f"{words} {models}".split():
+        assert word in done.out
+
+
+def test_list_as_json_holds_the_same(whale: Any) -> None:
+    found = json.loads(whale("list", "--json").out)
+    chess = found["environments"]["chess_puzzles"]
+    assert set(chess["tiers"]) == set(chess["sizes"]) == {"mini", "small", "full"}
+    assert found["splits"] == ["weight", "harness", "dev", "test"]
+    assert "scripted/oracle" in found["models"]
+    assert found["harnesses"] == {"h0/chess_puzzles.py": "shipped"}
+
+
+# --- eval -----------------------------------------------------------------------------------------
+
+
+def test_eval_prints_a_table_with_what_a_reader_needs(whale: Any, tmp_path: Path) -> None:
+    done = whale(*EVAL, "-m", "scripted/oracle", "--out", "runs")
+    assert done.code == 0
+    for word in ("4 examples × 2", "mean@2, standard", "95% interval", "mean@2, paper", "pass@1", "pass@2",
+                 "sampled tokens", "missing", "legal_rate", "correct_moves", "retries", "solved",
+                 "scripted/oracle (fixture)", "1.000"):  # fmt: skip
+        assert word in done.out
+    assert {p.name for p in (tmp_path / "runs").iterdir()} == {"0-scripted-random", "1-scripted-oracle"}
+    assert "8/8" in done.err
+
+
+def test_eval_as_json_prints_nothing_else(whale: Any, tmp_path: Path) -> None:
+    done = whale(*EVAL, "--json", "--out", "here")
+    [row] = json.loads(done.out)
+    assert done.err == ""
+    assert (row["model"], row["rollouts"], row["complete"], row["folder"]) == (
+        "scripted/random",
+        8,
+        True,
+        "here",
+    )
+    summary = json.loads((tmp_path / "here" / "summary.json").read_text())
+    assert summary == {name: value for name, value in row.items() if name != "folder"}
+
+
+def test_a_run_folder_holds_what_the_architecture_says(whale: Any, tmp_path: Path) -> None:
+    whale(*EVAL, "--out", "here")
+    names = {p.name for p in (tmp_path / "here").iterdir()}
+    assert {"run.toml", "harness.py", "rollouts-0000.jsonl", "ledger.sqlite", "summary.json"} <= names
+
+
+def test_without_out_each_run_gets_a_folder_of_its_own(whale: Any, tmp_path: Path) -> None:
+    for _ in range(2):
+        assert whale(*EVAL, "-m", "scripted/random").code == 0
+    assert len(list((tmp_path / "runs").iterdir())) == 4
+
+
+def test_a_finished_run_can_be_resumed_and_shows_the_same(whale: Any) -> None:
+    first = json.loads(whale(*EVAL, "--json", "--out", "here").out)[0]
+    again = json.loads(whale("eval", "--resume", "here", "--json").out)[0]
+    assert {**first, "seconds": 0} == {**again, "seconds": 0}
+
+
+@pytest.mark.filterwarnings("default::whale_bench.store.DamagedLineWarning")
+def test_a_damaged_line_is_read_past_with_a_warning(whale: Any, tmp_path: Path) -> None:
+    whale(*EVAL, "--out", "here")
+    part = tmp_path / "here" / "rollouts-0000.jsonl"
+    part.write_bytes(part.read_bytes()[:-20])
+    for more in ([], ["--json"]):
+        done = whale("eval", "--resume", "here", *more)
+        assert done.code == 0
+        assert "rollouts-0000.jsonl:8: not a whole rollout, passed over" in done.err
+    assert len(settled(tmp_path / "here")) == 8
+
+
+# --- misuse ---------------------------------------------------------------------------------------
+
+MISUSE = {
+    "environment": (["eval", "chess", "-m", "scripted/random"], ["'chess'", "chess_puzzles"]),
+    "tier": ([*EVAL, "--tier", "tiny"], ["'tiny'", "mini, small, full"]),
+    "split": ([*EVAL, "--split", "train"], ["'train'", "weight, harness, dev, test"]),
+    "profile": ([*EVAL, "--profile", "lax"], ["'lax'", "standard, paper"]),
+    "model kind": (["eval", "chess_puzzles", "-m", "gpt"], ["'gpt'", "scripted/oracle", "openai/NAME"]),
+    "model name": (["eval", "chess_puzzles", "-m", "scripted/orcale"], ["'orcale'", "oracle, random"]),
+    "second model": ([*EVAL, "-m", "scripted/x"], ["'x'", "oracle, random"]),
+    "probability": (["eval", "chess_puzzles", "-m", "scripted/noisy-oracle:7"], ["'7'", "from 0 to 1"]),
+    "address": (
+        ["eval", "chess_puzzles", "-m", "openai/m", "--base-url", "nowhere"],
+        ["'nowhere'", "http://"],
+    ),
+    "address of a fixture": ([*EVAL, "--base-url", "http://x/v1"], ["--base-url", "'scripted/random'"]),
+    "too many": (["eval", "chess_puzzles", "-m", "scripted/random", "-n", "97"], ["97", "96"]),
+    "none": (["eval", "chess_puzzles", "-m", "scripted/random", "-k", "0"], ["k must be", "0"]),
+    "no model": (["eval", "chess_puzzles"], ["--model"]),
+    "nothing": (["eval"], ["environment and --model"]),
+    "no harness": ([*EVAL, "--harness", "nowhere.py"], ["'nowhere.py'"]),
+    "no run": (["eval", "--resume", "nowhere"], ["nowhere", "run.toml"]),
+    "resume and more": (["eval", "--resume", "r", "-n", "3", "--seed", "0"], ["--resume", "n, seed"]),
+    "resume and model": (
+        ["eval", "chess_puzzles", "-m", "scripted/random", "--resume", "r"],
+        ["domain, model"],
+    ),
+    "check nothing": (["check-harness", "nowhere.py"], ["'nowhere.py'"]),
+    "check where": (["check-harness", str(FILES / "good.py"), "--domain", "go"], ["'go'", "chess_puzzles"]),
+    "pull": (["pull", "gpt"], ["'gpt'", "smollm2"]),
+}
+
+
+@pytest.mark.parametrize("what", MISUSE)
+def test_misuse_is_one_line_that_names_the_value_and_the_valid_ones(
+    what: str, whale: Any, tmp_path: Path
+) -> None:
+    arguments, words = MISUSE[what]
+    done = whale(*arguments)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.count("\n") == 1
+    assert done.err.startswith("whale-bench: ")
+    for word in words:
+        assert word in done.err
+    assert not list(tmp_path.iterdir())  # and nothing ran
+
+
+def test_misuse_from_a_real_process_has_no_traceback() -> None:
+    with process("eval", "chess_puzzles", "-m", "nope") as done:
+        out, err = done.communicate(timeout=60)
+    assert (done.returncode, out, err.count("\n")) == (2, "", 1)
+    assert "Traceback" not in err
+
+
+def test_a_folder_in_use_is_one_line(whale: Any) -> None:
+    whale(*EVAL, "--out", "here")
+    done = whale(*EVAL, "--out", "here")
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert "here is not empty" in done.err
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        (HEAD + "class Harness(BaseHarness)\n    pass\n", "mine.py:2: syntax error: expected ':'"),
+        (
+            HEAD + "class Harness(BaseHarness):\n    def read(self, reply, view):\n        return 5\n",
+            "mine.py:3: read must",
+        ),
+        (
+            HEAD + "class Harness(BaseHarness):\n    def read(self, reply, view):\n        return x\n",
+            "mine.py:4: NameError",
+        ),
+        ("raise ValueError('two\\nlines')\n", "mine.py:1: ValueError: two lines"),
+    ],
+)
+def test_a_broken_harness_file_is_one_line_with_file_and_line(
+    whale: Any, tmp_path: Path, source: str, words: str
+) -> None:
+    (tmp_path / "mine.py").write_text(source)
+    done = whale(*EVAL, "--harness", "mine.py", "--out", "here")
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert words in done.err
+    assert not (tmp_path / "here").exists()
+
+
+# --- check-harness --------------------------------------------------------------------------------
+
+
+def test_check_harness_says_yes_or_what_is_wrong(whale: Any, tmp_path: Path) -> None:
+    good = whale("check-harness", str(FILES / "good.py"))
+    assert (good.code, good.out.count("\n")) == (0, 1)
+    assert "holds the contract in chess_puzzles" in good.out
+    bad = whale("check-harness", str(FILES / "wrong_type.py"))
+    assert bad.code == 1
+    assert "wrong_type.py:7: read must return Act, Nudge or Stop" in bad.out
+    (tmp_path / "mine.py").write_text("class Harness(\n")
+    assert "mine.py:1: syntax error" in whale("check-harness", "mine.py").out
+
+
+# --- a server that is not there -------------------------------------------------------------------
+
+
+def test_a_dead_server_makes_a_run_incomplete_and_names_what_is_missing(
+    whale: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    defaults: Any = OpenAIBackend.__init__.__kwdefaults__
+    monkeypatch.setitem(defaults, "backoff_seconds", 0.0)
+    url = dead_url()
+    arguments = ["eval", "chess_puzzles", "-m", "openai/m", "--base-url", url, "-n", "3", "-k", "2"]
+    done = whale(*arguments, "--out", "here")
+    assert done.code == 3
+    assert "6 rollouts are missing" in done.out
+    assert done.out.count("≥ 0.000 (incomplete)") == 1  # a bound of the run's own profile only
+    lines = (tmp_path / "here" / "run.toml").read_text()
+    assert "examples_id" in lines
+    summary = json.loads((tmp_path / "here" / "summary.json").read_text())
+    assert summary["score"] is None
+    for key in summary["missing"]:
+        assert key in done.out
+    assert f"{url} failed 5 times" in done.out
+    assert "go on with: whale-bench eval --resume here" in done.out
+    assert whale("eval", "--resume", "here", "--json").code == 3
+
+
+def test_a_server_beside_a_fixture_needs_one_address_only(
+    whale: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    defaults: Any = OpenAIBackend.__init__.__kwdefaults__
+    monkeypatch.setitem(defaults, "backoff_seconds", 0.0)
+    done = whale(*EVAL, "-m", "openai/m", "--base-url", dead_url(), "--json", "--out", "both")
+    assert done.code == 3
+    assert [row["complete"] for row in json.loads(done.out)] == [True, False]
+
+
+# --- signals --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("harness", [[], ["--harness", str(FILES / "good.py")]], ids=["h0", "file"])
+def test_an_interrupted_run_says_how_to_go_on_and_does(
+    number: int, harness: list[str], tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    plan = ["eval", "chess_puzzles", "-m", "scripted/noisy-oracle:0.7", "-k", "24", "-c", "4", *harness]
+    with process(*plan, "--out", str(folder)) as running:
+        assert wait_for(lambda: any(p.stat().st_size > 2000 for p in folder.glob("rollouts-*")), running)
+        workers = children(running.pid)
+        assert len(workers) == len(harness) // 2
+        running.send_signal(number)
+        out, err = running.communicate(timeout=30)
+    assert running.returncode == 130
+    assert not any(alive(pid) for pid in workers)
+    assert f"go on with: whale-bench eval --resume {folder}" in err.replace("\n", "")
+    assert "Traceback" not in err
+    begun = len(results(folder))
+    assert 0 < begun < 96 * 24
+    if not harness and number == signal.SIGINT:
+        with process("eval", "--resume", str(folder), "--json") as again:
+            out, _ = again.communicate(timeout=60)
+        assert again.returncode == 0
+        assert json.loads(out)[0]["complete"]
+        assert len(settled(folder)) == 96 * 24
+    shutil.rmtree(folder)
+
+
+# --- start-up -------------------------------------------------------------------------------------
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = (
+        "import sys; sys.argv = ['whale-bench', '--help']\n"
+        "from whale_bench.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "heavy = {'gymnasium', 'aiohttp', 'numpy', 'torch', 'chess', 'sqlite3', 'rich.progress'}\n"
+        "print(sorted(heavy & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "Evaluate agents" in done.stdout
+    assert done.stderr == "[]\n"
+
+
+def test_an_evaluation_of_scripted_models_loads_no_client_and_no_torch(tmp_path: Path) -> None:
+    code = (
+        "import sys; from whale_bench.cli import main\n"
+        f"sys.argv = ['whale-bench', *{EVAL}, '--json', '--out', {str(tmp_path / 'r')!r}]\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "print(sorted({'aiohttp', 'torch', 'transformers'} & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == "[]\n"
