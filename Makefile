@@ -11,9 +11,6 @@ BIN := $(VENV)/bin
 # On Linux, PyPI's torch is the CUDA build of several GB; give TORCH=… for another one.
 TORCH ?= torch==2.13.0
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
-# With these two, torch neither spins nor fights for cores when something else runs too.
-export OMP_WAIT_POLICY ?= PASSIVE
-export TOKENIZERS_PARALLELISM ?= false
 
 .PHONY: help demo test check lint types format bench clean
 

@@ -187,7 +187,6 @@ async def _play(
             sampling=agent.sampling,
             max_tokens=_least(agent.harness.settings.max_tokens, task.max_tokens, left),
             seed=derive_seed("sample", seed, example.id, sample, len(now.segments)),
-            group=f"{example.id}/{len(now.segments)}",
             host=now.env if agent.backend.fixture else None,
         )
         if isinstance(agent.backend, TokenBackend):

@@ -53,8 +53,6 @@ class Request(msgspec.Struct, frozen=True):
     """In [0, 2**63); differs for every turn of every sample."""
     prompt_ids: tuple[int, ...] | None = None
     """The exact prompt for a token-level backend, in place of rendering `messages`."""
-    group: str = ""
-    """Requests of one group have the same prompt, most likely; a hint for batching."""
     host: Any = None
     """The running environment, for the scripted fixtures alone; never serialised or sent."""
 
