@@ -17,6 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 REPEATS = 9
+TOOLS = ("pip", "setuptools", "pkg_resources")
 
 
 def cpu_seconds(command: list[str]) -> float:
@@ -42,9 +43,10 @@ def main() -> None:
         pip = [venv / "bin" / "pip", "install", "-q", "--disable-pip-version-check", ROOT]
         subprocess.run(pip, check=True, env=environment, stderr=subprocess.DEVNULL)
         site = next((venv / "lib").glob("python3*/site-packages"))
-        subprocess.run([venv / "bin" / "python", "-m", "compileall", "-q", site], check=False, env=environment)
+        compile_all = [venv / "bin" / "python", "-m", "compileall", "-q", site]
+        subprocess.run(compile_all, check=False, env=environment)
         sizes = {entry.name: size(entry) for entry in site.iterdir()}
-        tools = sum(b for name, b in sizes.items() if name.split("-")[0] in ("pip", "setuptools", "pkg_resources"))
+        tools = sum(b for name, b in sizes.items() if name.split("-")[0] in TOOLS)
         total = sum(sizes.values())
         print(f"site-packages {(total - tools) / 1e6:.0f} MB, and {tools / 1e6:.0f} MB of pip and setuptools")
         largest = sorted(sizes.items(), key=lambda item: -item[1])[:8]

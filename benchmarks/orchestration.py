@@ -103,7 +103,8 @@ def main() -> None:
                 results[name].append(measure(job, url, args.rollouts))
     finally:
         stub.kill()
-    print(f"{'':14}{'rollouts/s':>12}{'CPU ms each':>14}   median of {args.repeats}, {args.rollouts} rollouts of two turns")
+    print(f"median of {args.repeats}, {args.rollouts} rollouts of two turns each")
+    print(f"{'':14}{'rollouts/s':>12}{'CPU ms each':>14}")
     for name, pairs in results.items():
         rate, cpu = (statistics.median(values) for values in zip(*pairs, strict=True))
         print(f"{name:14}{rate:12.0f}{cpu:14.2f}")

@@ -1,6 +1,6 @@
 """A harness that differs from h0 in its prompt, its memory and its retries.
 
-    whale-bench eval chess_puzzles --model scripted/random -n 2 -k 2 --harness examples/candidate_moves.py
+whale-bench eval chess_puzzles --model scripted/random -n 2 -k 2 --harness examples/candidate_moves.py
 """
 
 from typing import ClassVar
@@ -22,7 +22,7 @@ class Harness(BaseHarness):
         ]
 
     def read(self, reply: Reply, view: View) -> Decision:
-        before, tag, rest = reply.text.rpartition("<move>")
+        _, tag, rest = reply.text.rpartition("<move>")
         move = rest.partition("</move>")[0].strip() if tag else reply.text.strip()
         if not move:
             return Nudge("You gave no move. Give one legal move in <move> tags.")

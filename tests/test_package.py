@@ -61,4 +61,5 @@ def test_the_wheel_ships_four_packages_their_types_and_their_data(tmp_path: Path
     assert "whale_envs/data/chess_puzzles/lichess_puzzles.csv" in names
     assert "whale_bench/harness/h0/chess_puzzles.py" in names
     assert any(name.endswith("licenses/NOTICE") for name in names)
-    assert not [name for name in names if name.startswith(("tests/", "baselines/", "leaderboard/", "benchmarks/"))]
+    strays = ("tests/", "baselines/", "leaderboard/", "benchmarks/")
+    assert not [name for name in names if name.startswith(strays)]

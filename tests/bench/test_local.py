@@ -111,7 +111,7 @@ async def test_batching_and_padding_do_not_change_greedy_results(backend, refere
 
 
 async def test_an_equal_prompt_is_computed_once_and_gives_what_separate_computing_gives(folder):
-    requests = [ask(seed=i, group="g") for i in range(8)]
+    requests = [ask(seed=i) for i in range(8)]
 
     async def run(*, forget):
         async with LocalBackend.load(str(folder), precision="float32") as backend:
