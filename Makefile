@@ -25,7 +25,7 @@ $(BIN)/.base: pyproject.toml constraints.txt
 	@touch $@
 
 $(BIN)/.local: $(BIN)/.base
-	$(PIP) "$(TORCH)"
+	$(PIP) $(TORCH)
 	$(PIP) --editable ".[local]"
 	@touch $@
 

@@ -320,3 +320,10 @@ def test_a_refused_step_can_be_followed_by_a_good_one() -> None:
         env.counters()
     env.reset(seed=0)
     assert env.counters() == {"turns": 0, "said": 0}
+
+
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_gold_and_source_are_in_no_repr_of_an_example(domain: str) -> None:
+    example = load_examples(domain, "mini", "dev")[0]
+    assert "gold" not in repr(example)
+    assert example.source not in repr(example)

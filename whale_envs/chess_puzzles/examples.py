@@ -22,7 +22,7 @@ import hashlib
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.resources import files
 from typing import Any
@@ -54,7 +54,7 @@ class ChessPuzzle(Example):
     """The opponent's move, UCI; applied before the first observation."""
     rating: int | None = None
     """Lichess rating (Glicko-2 points)."""
-    gold: tuple[str, ...]
+    gold: tuple[str, ...] = field(repr=False)
 
 
 def make_puzzle(row: Mapping[str, Any]) -> ChessPuzzle:
