@@ -25,6 +25,8 @@ from typing import Literal, NamedTuple
 
 import chess
 
+from whale_envs.text import strip_thinking
+
 Kind = Literal["move", "illegal", "malformed"]
 
 
@@ -54,12 +56,6 @@ _PROMOTION = ("", "", "n", "b", "r", "q", "")
 _EDGES = " \t\r\n.,;:!?`'\"*_+#$“”‘’«»"
 
 
-def strip_thinking(text: str) -> str:
-    """The text outside thinking tags; linear in its length."""
-    text = text.rpartition("</think>")[2]
-    return text.partition("<think>")[0]
-
-
 def strict_uci(text: str) -> str | None:
     """The paper's reading of an action: exactly one lower-case UCI move, or nothing."""
     stripped = text.strip()
@@ -68,7 +64,7 @@ def strict_uci(text: str) -> str | None:
 
 def read_move(board: chess.Board, text: str) -> Reading:
     """Reads the move that `text` makes in `board`. Total; leaves the board as it was."""
-    answer = strip_thinking(text) if "think>" in text else text
+    answer = strip_thinking(text)
     if len(answer) <= 60:
         reading = _read_notation(board, answer)
         if reading.kind != "malformed":
