@@ -59,7 +59,7 @@ def stream_rows(
         yield from rows
     except DataError:
         raise
-    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
+    except Exception as error:  # whatever client, file system or parser is at work down there
         raise InfrastructureError(
             f"{source} cannot be read: {error}. The tiers mini and small are embedded and need no network"
         ) from error

@@ -136,4 +136,4 @@ def _trim_end(text: str) -> str:
 
 def squeeze(text: str) -> str:
     """The text without spaces that LaTeX ignores; two cleaned texts so equal are identical answers."""
-    return _SPACE.sub("", _WORDY_GAP.sub("\x1f", text)).replace("\x1f", " ")
+    return _SPACE.sub("", _WORDY_GAP.sub("\x00", text)).replace("\x00", " ")

@@ -22,7 +22,7 @@ Not covered: other datasets; problems whose answer is no integer.
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.resources import files
 
@@ -72,7 +72,7 @@ class MathProblem(Example):
     """easy, medium or hard; empty for real problems."""
     synthetic: bool = True
     """True where our generator made it."""
-    gold: str
+    gold: str = field(repr=False)
 
 
 class Row(msgspec.Struct, frozen=True):

@@ -11,8 +11,8 @@ Not covered: resuming a read that was broken off; it starts anew.
 """
 
 import hashlib
-import os
 import re
+import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -128,11 +128,14 @@ def _rank(problem: MathProblem) -> bytes:
 def save(chosen: Mapping[str, Iterable[MathProblem]], path: Path) -> None:
     """Writes the problems to the cache, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     lines = (
         msgspec.json.encode(Stored(split, dict(p.groups)["dataset"], p.problem, p.gold, p.source)) + b"\n"
         for split, problems in chosen.items()
         for p in problems
     )
-    temporary.write_bytes(b"".join(lines))
-    temporary.replace(path)
+    try:
+        temporary.write_bytes(b"".join(lines))
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

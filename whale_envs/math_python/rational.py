@@ -36,12 +36,15 @@ class _UnreadableError(Exception):
 _INTEGER = re.compile(r"[+-]?\d+\Z", re.ASCII)
 _TOKEN = re.compile(
     r"\s*(?:(?P<repeating>\d*\.\d*\\overline\s*\{\d+\})"
-    r"|(?P<number>\d{1,3}(?:,\d{3})+(?:\.\d+)?(?![\d,])|\d{1,3}(?: \d{3})+(?![\d ])"
+    r"|(?P<number>[1-9]\d{0,2}(?:(?:,\d{3})+(?:\.\d+)?(?![\d,])|(?: \d{3})+(?![\d ]))"
     r"|(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,5}(?![\d.]))?)"
     r"|(?P<word>\\(?:frac|binom|cdot|times|div)(?![A-Za-z]))"
     r"|(?P<sign>\*\*|[-+*/^!(){}]))",
     re.ASCII,
 )
+_PLAIN = re.compile(
+    r"([+-]?)(?:\\frac\{(-?\d+)\}\{(\d+)\}|(\d+)/(\d+)|(\d*)\.(\d+))\Z", re.ASCII
+)  # most fractions and decimals, so that these need no parser
 _REPEATING = re.compile(r"(\d*)\.(\d*)\\overline\s*\{(\d+)\}\Z", re.ASCII)
 _TIMES: Final = {"*", "\\cdot", "\\times"}
 _OVER: Final = {"/", "\\div"}
@@ -55,6 +58,8 @@ def evaluate(text: str) -> Fraction | None:
     """
     if _INTEGER.match(text) and len(text) < 4000:
         return Fraction(int(text))
+    if (plain := _PLAIN.match(text)) and len(text) < 4000:
+        return _plain(*plain.groups())
     if not any(map(str.isdigit, text)):
         return None
     try:
@@ -63,6 +68,18 @@ def evaluate(text: str) -> Fraction | None:
         return value if parser.done() else None
     except (_UnreadableError, ZeroDivisionError):
         return None
+
+
+def _plain(sign: str, *parts: str | None) -> Fraction | None:
+    top, bottom, first, second, whole, decimals = parts
+    if decimals is not None:
+        value = Fraction(int((whole or "") + decimals), 10 ** len(decimals))
+    else:
+        denominator = int(bottom or second or 0)
+        if not denominator:
+            return None
+        value = Fraction(int(top or first or 0), denominator)
+    return -value if sign == "-" else value
 
 
 def _tokens(text: str) -> list[tuple[str, str, bool]]:

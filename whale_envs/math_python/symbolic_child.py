@@ -56,48 +56,79 @@ def watch(source: int, host: int) -> None:
 
 
 def compare(gold: str, answer: str) -> bool:
-    """Whether math-verify and the check at 50 digits both find the two equal."""
-    from math_verify import parse, verify
+    """Whether math-verify and the check at 50 digits both find the two equal.
 
-    parsed = [parse(f"\\boxed{{{text}}}", parsing_timeout=None) for text in (gold, answer)]
+    Only a text that math-verify can read as a whole counts; by default it would settle for a part.
+    """
+    from math_verify import LatexExtractionConfig, parse, verify
+
+    whole: dict[str, Any] = {
+        "extraction_config": [LatexExtractionConfig()],
+        "extraction_mode": "first_match",
+        "fallback_mode": "no_fallback",
+        "parsing_timeout": None,
+    }
+    parsed = [parse(f"\\boxed{{{text}}}", **whole) for text in (gold, answer)]
     if not all(parsed) or not verify(*parsed, timeout_seconds=None):
         return False
-    first, second = (next((p for p in found if not isinstance(p, str)), None) for found in parsed)
-    if first is None or second is None:
-        return True  # equal as strings
-    return holds(first, second, gold, answer)
+    return holds(parsed[0][0], parsed[1][0], gold, answer)
 
 
 def holds(first: Any, second: Any, gold: str, answer: str) -> bool:
     """Whether equality stands at 50 digits; True where nothing can be computed."""
     import sympy
 
-    values = [getattr(e, "rhs", e) if isinstance(e, sympy.Eq) else e for e in (first, second)]
-    if not all(isinstance(v, sympy.Expr) for v in values) or isinstance(first, sympy.Eq) != isinstance(
-        second, sympy.Eq
-    ):
-        return True
     if isinstance(first, sympy.Eq) and isinstance(second, sympy.Eq):
-        return True  # math-verify compares equations up to a factor
-    symbols = sorted(set().union(*(v.free_symbols for v in values)), key=str)
+        return proportional(first.lhs - first.rhs, second.lhs - second.rhs)
+    values = [e.rhs if isinstance(e, sympy.Eq) else e for e in (first, second)]
+    if not all(isinstance(v, sympy.Expr) for v in values):
+        return True
+    symbols = names(values)
     literals = [_DECIMAL.match(text.strip()) for text in (gold, answer)]
     if not symbols and any(literals):
         return written_out(values, literals)
-    exact = not any(v.has(sympy.Float) for v in values)
-    for p, q in _POINTS if symbols else _POINTS[:1]:
-        point = {s: sympy.Rational(p * (i + 2), q + i) for i, s in enumerate(symbols)}
-        a, b = (number(v, point) for v in values)
-        if a is None or b is None:
-            continue
-        if abs(a - b) > max(abs(a), abs(b)) * sympy.Float(10) ** (-45 if exact else -12):
-            return False
-    return True
+    digits = 12 if any(v.has(sympy.Float) for v in values) else 45
+    pairs = [[number(v, point) for v in values] for point in points(symbols)]
+    return all(a is None or b is None or close(a, b, digits) for a, b in pairs)
 
 
-def number(value: Any, point: dict[Any, Any]) -> Any:
+def proportional(first: Any, second: Any) -> bool:
+    """Whether two equations, as left minus right side, are the same up to a factor."""
+    symbols = names([first])
+    if symbols != names([second]):
+        return False
+    factors = []
+    for point in points(symbols):
+        a, b = number(first, point), number(second, point)
+        if a is not None and b is not None and a and b:
+            factors.append(a / b)
+    return all(close(factor, factors[0], 12) for factor in factors)
+
+
+def names(values: list[Any]) -> list[str]:
+    return sorted({str(symbol) for value in values for symbol in value.free_symbols})
+
+
+def points(symbols: list[str]) -> list[dict[str, Any]]:
+    """Where expressions are compared: three points, or one where there are no symbols."""
+    import sympy
+
+    places = _POINTS if symbols else _POINTS[:1]
+    return [{s: sympy.Rational(p * (i + 2), q + i) for i, s in enumerate(symbols)} for p, q in places]
+
+
+def close(a: Any, b: Any, digits: int) -> bool:
+    return bool(abs(a - b) <= max(abs(a), abs(b)) / 10**digits)
+
+
+def number(value: Any, point: dict[str, Any]) -> Any:
     """The value at a point to 60 digits, or None where it is not a finite number."""
-    found = value.subs(point).doit().evalf(60)
-    return found if found.is_number and found.is_finite and not found.free_symbols else None
+    import sympy
+
+    found = value.subs({symbol: point[str(symbol)] for symbol in value.free_symbols}).doit().evalf(60)
+    if not isinstance(found, sympy.Expr) or found.free_symbols or not found.is_finite:
+        return None
+    return found if found.is_number else None
 
 
 def written_out(values: list[Any], literals: list[re.Match[str] | None]) -> bool:

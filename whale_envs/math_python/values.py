@@ -76,7 +76,7 @@ _DIGIT = re.compile(r"\d", re.ASCII)
 _MATRIX = re.compile(
     r"\\begin\s*\{([pbB]?matrix|smallmatrix|array)\}(?:\s*\{[lcr| ]{0,40}\})?(.*)\\end\s*\{\1\}\Z", re.DOTALL
 )
-_THOUSANDS = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d+)?\Z", re.ASCII)
+_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?\Z", re.ASCII)
 _AND = re.compile(r"\\text\s*\{\s{0,4}(?:and|or|,)\s{0,4}\}|(?<=[\s\d)}])(?:and|or)(?=[\s\\(])|;")
 _COMPARE = re.compile(r"<|>|\\(?:le|ge|ne|lt|gt|in|approx|equiv|sim|mid|to|cong)(?![A-Za-z])")
 _MEMBER = re.compile(r"[A-Za-z]\s*\\in(?![A-Za-z])\s*")
@@ -98,6 +98,7 @@ _NO_UNITS = frozenset(
     }
 )  # fmt: skip
 """Words after a number that change its value, so that they are no unit."""
+_CHOICE = re.compile(r"\(([A-Za-z])\)\Z")
 _WORDS = re.compile(r"[A-Za-z][A-Za-z' .\-]*[A-Za-z.]\Z")
 _BRACKETS = re.compile(r"\\\\|\\begin\s*\{|\\end\s*\{|\\[{}|]|\\[lr]angle(?![A-Za-z])|[()\[\]{}]|,|=|&")
 _PAIRS = (
@@ -141,6 +142,8 @@ def _read_relation(text: str) -> Relation | Equation | None:
 
 
 def _read_words(text: str) -> Words | Other:
+    if letter := _CHOICE.match(text):
+        return Other(letter[1])
     plain = plain_words(text)
     if _WORDS.match(plain) and (len(plain) >= 4 or (len(plain) >= 2 and "\\text" in text)):
         return Words(plain)
