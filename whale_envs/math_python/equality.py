@@ -41,6 +41,7 @@ from whale_envs.math_python.values import (
     Value,
     Words,
     read_value,
+    split_unit,
 )
 
 SURE_DIGITS = 10
@@ -63,6 +64,8 @@ _NEVER_EQUAL: list[set[type]] = [
 ]  # fmt: skip
 _UNSURE = re.compile(r"(?<![_^\d])\d+\s+[\d.]|\$|[\x00-\x08\x0b-\x1f\ud800-\udfff]")
 """What math-verify would read as it likes: it makes 7 of "3 4" and 12 of "5 $ 7"."""
+_TEXT = re.compile(r"\\(?:text|mbox|textrm|textbf|textit)")
+"""Words inside a formula: math-verify passes over them, so that "5 (or 7)" would be 5."""
 _INTEGER = re.compile(r"[+-]?\d{1,1000}\Z", re.ASCII)
 _DECIMAL = re.compile(r"[+-]?(\d*)\.(\d+)\Z", re.ASCII)
 _NAME = (
@@ -112,9 +115,19 @@ def _same(gold: str, answer: str, symbolic: Symbolic, depth: int) -> bool:
         return _with_equation(a, b, (gold, answer), symbolic, depth + 1)
     if type(a) is type(b) and (compare := _COMPARE.get(type(a))) is not None:
         return compare(a, b, symbolic, depth + 1)
-    if (a is None) != (b is None) or {type(a), type(b)} in _NEVER_EQUAL or _UNSURE.search(answer):
+    if (a is None) != (b is None) or {type(a), type(b)} in _NEVER_EQUAL:
         return False
-    return (a is not None and a == b) or symbolic(gold, answer)
+    return (a is not None and a == b) or _ask(gold, answer, symbolic)
+
+
+def _ask(gold: str, answer: str, symbolic: Symbolic) -> bool:
+    """Asks the symbolic helper, without units, and only where it has nothing to guess."""
+    (gold, unit), (answer, other) = split_unit(gold), split_unit(answer)
+    if unit and other and unit != other:
+        return False
+    if _UNSURE.search(answer) or (_TEXT.search(answer) and not _TEXT.search(gold)):
+        return False
+    return symbolic(gold, answer)
 
 
 def _value(text: str) -> Value | None:

@@ -161,12 +161,13 @@ def _read_number(text: str) -> Number | None:
         core = text[: percent.start()]
         value = evaluate(core)
         return None if value is None else Number(value, core, percent=True)
-    core, unit = _split_unit(text)
+    core, unit = split_unit(text)
     value = evaluate(core) if unit is not None else None
     return None if value is None else Number(value, core, unit=unit or "")
 
 
-def _split_unit(text: str) -> tuple[str, str | None]:
+def split_unit(text: str) -> tuple[str, str | None]:
+    """(the text before its unit, the unit), the latter None where there is none."""
     if money := _MONEY.match(text):
         return money[1] + text[money.end() :], "$"
     match = _UNIT.search(text[-120:])

@@ -85,7 +85,7 @@ def test_a_process_that_takes_too_long_is_killed_and_replaced(pool: SymbolicPool
     began = time.monotonic()
     with pytest.raises(TooComplexError, match=r"not decided in 0\.3 s"):
         pool.same("3", TOWER, seconds=0.3)
-    assert time.monotonic() - began < 1.5
+    assert time.monotonic() - began < 3
     assert is_gone(pid, 0)
     assert pool.restarts == 1
     assert pool.same("2", r"\sqrt{4}")
@@ -101,7 +101,7 @@ def test_checks_in_eight_threads_while_one_is_at_a_tower() -> None:
         assert plain == [True] * 16
         assert algebra == [True] * 16
         assert tower.result() is False
-        assert quick < 1
+        assert quick < 2
 
 
 async def test_checks_through_to_thread_while_one_is_at_a_tower() -> None:
