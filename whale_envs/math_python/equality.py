@@ -15,10 +15,12 @@ In this order, on cleaned texts (`answers.clean`):
   equals an exact number with no finite decimal if it is that number cut or rounded where it stops.
 * The factor 100 is used only where a percent sign stands: `50\%` equals `50\%`, `50`, `0.5`, `\frac12`.
 * A unit on one side only is ignored; two different units make different answers.
-* Of `x=5` only the 5 counts beside an answer that is no equation. An equation that assigns nothing
-  (`x+y=5`) is not equal to its right side.
+* Of `x=5` only the 5 counts beside an answer that is no equation. A gold equation that assigns
+  nothing (`x+y=5`) is not equal to its right side; an answer's is (`m+n=25` for 25), unless its left
+  side is another number or its right side is 0.
 
-What this leaves open (radicals, symbols, relations) goes to `symbolic(gold, answer) -> bool`.
+What this leaves open (radicals, symbols, relations) goes to `symbolic(gold, answer) -> bool`, except
+texts in which that would have to guess, such as `3 4` or `5\text{ (or 7)}`: they are wrong.
 
 Not covered: unit conversion, numbers in words, intervals with reversed brackets (`]3,7[`).
 """

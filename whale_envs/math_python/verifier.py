@@ -16,8 +16,8 @@ Reasons: "correct", "wrong_answer", "no_answer", "too_complex" (not decided with
 time and memory, so wrong) and "verifier_error": the helper failed, `standard` is None, and the
 caller must treat that as a failure of infrastructure, not as a verdict (`raise_for_error`).
 
-The text of a response can cost at most `JOB_SECONDS` twice and 500 MB, in another process. Any
-thread may call; `averify` is for event loops.
+The text of a response can cost at most `CHECK_SECONDS` (twice that for a text that ends the helper's
+process) and 500 MB, all in another process. Any thread may call; `averify` is for event loops.
 
 Not covered: answers outside a box, partial credit, judging the reasoning.
 """
@@ -36,6 +36,8 @@ from whale_envs.math_python.examples import MathProblem
 from whale_envs.math_python.values import TooComplexError
 from whale_envs.math_python.worker import JOB_SECONDS, MOST_WORKERS, POOL, VerifierError
 
+CHECK_SECONDS = 2.5
+"""Longest computation for one check, however many parts its answers have."""
 PAPER_TAIL = 100
 """Characters at the end of a response that the published rule looks at."""
 
@@ -138,11 +140,11 @@ def _symbolic() -> Symbolic:
 
     def ask(gold: str, answer: str) -> bool:
         nonlocal spent
-        if spent >= JOB_SECONDS:
+        if spent >= CHECK_SECONDS:
             raise TooComplexError("too many parts to compare")
         began = time.monotonic()
         try:
-            return POOL.same(gold, answer)
+            return POOL.same(gold, answer, min(JOB_SECONDS, CHECK_SECONDS - spent))
         finally:
             spent += time.monotonic() - began
 

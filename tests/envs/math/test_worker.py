@@ -70,6 +70,14 @@ def test_a_power_tower_is_wrong_in_time_and_the_next_check_is_right(answer: str)
     assert check(*SURD)
 
 
+def test_many_parts_share_the_time_of_one_check() -> None:
+    gold = ",".join(rf"\sqrt{{{n}}}+\sqrt{{{n + 1}}}" for n in range(2, 90))
+    answer = ",".join(rf"\sqrt{{{n + 1}}}+1\sqrt{{{n}}}" for n in range(89, 1, -1))
+    began = time.monotonic()
+    assert verify(make_problem("?", gold, dataset="test"), rf"\boxed{{{answer}}}").reason == "too_complex"
+    assert time.monotonic() - began < 5
+
+
 def test_a_process_is_limited_to_500_megabytes(pool: SymbolicPool) -> None:
     assert pool.same("2", r"\sqrt{4}")
     (pid,) = pool.pids
