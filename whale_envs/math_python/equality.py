@@ -104,6 +104,8 @@ def same(gold: str, answer: str, symbolic: Symbolic) -> bool:
 
 
 def _same(gold: str, answer: str, symbolic: Symbolic, depth: int) -> bool:
+    if _INTEGER.match(gold) and _INTEGER.match(answer):
+        return int(gold) == int(answer)
     if squeeze(gold) == squeeze(answer):
         return bool(gold)
     if not gold or not answer:
