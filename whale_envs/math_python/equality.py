@@ -119,9 +119,8 @@ def _same(gold: str, answer: str, symbolic: Symbolic, depth: int) -> bool:
         return _with_equation(a, b, (gold, answer), symbolic, depth + 1)
     if type(a) is type(b) and (compare := _COMPARE.get(type(a))) is not None:
         return compare(a, b, symbolic, depth + 1)
-    if (a is None) != (b is None) or {type(a), type(b)} in _NEVER_EQUAL:
-        return False
-    return (a is not None and a == b) or _ask(gold, answer, symbolic)
+    never = (a is None) != (b is None) or {type(a), type(b)} in _NEVER_EQUAL
+    return not never and ((a is not None and a == b) or _ask(gold, answer, symbolic))
 
 
 def _ask(gold: str, answer: str, symbolic: Symbolic) -> bool:

@@ -31,6 +31,12 @@ def pool() -> Iterator[SymbolicPool]:
     made.close()
 
 
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Towers are given up sooner than usual."""
+    monkeypatch.setattr(verifier, "JOB_SECONDS", 0.8)
+
+
 def is_gone(pid: int, seconds: float) -> bool:
     """Whether the process has ended, at the latest so many seconds from now."""
     try:
@@ -99,7 +105,7 @@ def test_a_process_that_takes_too_long_is_killed_and_replaced(pool: SymbolicPool
     assert pool.same("2", r"\sqrt{4}")
 
 
-def test_checks_in_eight_threads_while_one_is_at_a_tower() -> None:
+def test_checks_in_eight_threads_while_one_is_at_a_tower(short: None) -> None:
     with ThreadPoolExecutor(9) as threads:
         tower = threads.submit(check, "3", rf"\boxed{{{TOWER}}}")
         began = time.monotonic()
@@ -112,7 +118,7 @@ def test_checks_in_eight_threads_while_one_is_at_a_tower() -> None:
         assert quick < 2
 
 
-async def test_checks_through_to_thread_while_one_is_at_a_tower() -> None:
+async def test_checks_through_to_thread_while_one_is_at_a_tower(short: None) -> None:
     tower = asyncio.create_task(asyncio.to_thread(check, "3", rf"\boxed{{{TOWER}}}"))
     assert (
         await asyncio.gather(*(asyncio.to_thread(check, "5", r"\boxed{5}") for _ in range(16))) == [True] * 16
@@ -121,7 +127,7 @@ async def test_checks_through_to_thread_while_one_is_at_a_tower() -> None:
     assert await tower is False
 
 
-async def test_checks_on_the_event_loop_while_several_are_at_towers() -> None:
+async def test_checks_on_the_event_loop_while_several_are_at_towers(short: None) -> None:
     three, surd = make_problem("?", "3", dataset="test"), make_problem("?", SURD[0], dataset="test")
     towers = [asyncio.create_task(averify(three, rf"\boxed{{{TOWER}}}")) for _ in range(3)]
     verdicts = await asyncio.gather(*(averify(surd, SURD[1]) for _ in range(8)))
