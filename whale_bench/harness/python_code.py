@@ -25,6 +25,7 @@ import warnings
 
 _FENCE = re.compile(r"[ \t]*(`{3,}|~{3,})[ \t]*([\w+.#-]*)[^`\n]*\Z")
 _LANGUAGES = frozenset({"", "python", "python3", "py", "py3", "ipython", "repl", "tool_code", "code"})
+_BLANKS = " \t"
 _MOST_PARSED = 100_000
 _MOST_TRIED = 200
 _NEVER_NONE = (
@@ -41,14 +42,14 @@ def normalise(code: str) -> str:
 
 def unwrap(code: str) -> str:
     """The first fenced block of Python, else the whole text; without common indent and blank ends."""
-    text = code.replace("\r\n", "\n")
+    text = _plain_ends(code)
     blocks = _fenced(text)
     return _trim(blocks[0] if blocks else text)
 
 
 def same_code(sampled_text: str, code: str) -> bool:
     """Whether `code` stands in `sampled_text`, as it is or normalised."""
-    text, program = sampled_text.replace("\r\n", "\n"), _trim(code.replace("\r\n", "\n"))
+    text, program = _plain_ends(sampled_text), _trim(_plain_ends(code))
     if not program:
         return True
     if _stands(text, program):
@@ -58,6 +59,10 @@ def same_code(sampled_text: str, code: str) -> bool:
 
 
 # --- private -----------------------------------------------------------------------------------------
+
+
+def _plain_ends(text: str) -> str:
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _fenced(text: str) -> list[str]:
@@ -81,7 +86,7 @@ def _fenced(text: str) -> list[str]:
 
 
 def _trim(text: str) -> str:
-    lines = [line.rstrip() for line in textwrap.dedent(text).split("\n")]
+    lines = [line.rstrip(_BLANKS) for line in textwrap.dedent(text).split("\n")]
     while lines and not lines[-1]:
         lines.pop()
     start = next((i for i, line in enumerate(lines) if line), 0)
@@ -115,7 +120,7 @@ def _span(program: str, node: ast.stmt | ast.expr) -> tuple[int, int]:
 def _echo(program: str) -> str:
     body = _parse(program)
     last = body[-1] if body else None
-    if not isinstance(last, ast.Expr) or "\f" in program or "\r" in program:
+    if not isinstance(last, ast.Expr) or "\f" in program:
         return program
     value = last.value
     if isinstance(value, ast.Await | ast.Yield | ast.YieldFrom) or _is_print(value):
@@ -124,6 +129,8 @@ def _echo(program: str) -> str:
         return program
     start, end = _span(program, last)
     text = program[start:end]
+    if text.startswith(_GUARD):
+        return program
     if isinstance(value, ast.Tuple | ast.GeneratorExp | ast.NamedExpr):
         text = f"({text})"
     sure = isinstance(value, (*_NEVER_NONE, ast.Constant))
@@ -154,7 +161,7 @@ def _without_echo(program: str) -> str | None:
 
 def _stands(text: str, program: str) -> bool:
     """Whether the lines of `program` stand in `text` one after another, all moved by one indent."""
-    text = "\n".join(line.rstrip() for line in text.split("\n"))
+    text = "\n".join(line.rstrip(_BLANKS) for line in text.split("\n"))
     first = program.split("\n", 1)[0]
     at = text.find(first)
     moved: dict[str, str] = {}
@@ -163,14 +170,18 @@ def _stands(text: str, program: str) -> bool:
             return False
         begin = text.rfind("\n", 0, at) + 1
         before = text[begin:at]
-        indent = before if not before.strip() else ""
+        indent = before if not before.strip(_BLANKS) else ""
         if indent not in moved:
-            moved[indent] = textwrap.indent(program, indent)[len(indent) :]
+            moved[indent] = _indent(program, indent)[len(indent) :]
         end = at + len(moved[indent])
         if text.startswith(moved[indent], at) and _apart(text, at) and _apart(text, end):
             return True
         at = text.find(first, at + 1)
     return False
+
+
+def _indent(program: str, indent: str) -> str:
+    return "\n".join(indent + line if line else line for line in program.split("\n"))
 
 
 def _apart(text: str, at: int) -> bool:

@@ -22,7 +22,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from whale_envs.sandbox.warm import landlock, linux, program, seccomp
+from whale_envs.sandbox.warm import landlock, linux, program, rootfs, seccomp
 
 if TYPE_CHECKING:
     from whale_envs.sandbox.warm.template import Walls
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 SETUP_FAILED = 199
 """Exit status of a child that could not put up its walls."""
 
-SCRATCH = "/tmp"  # noqa: S108 - a file system of the child's own
 _MIB = 2**20
 _SPARE = 32 * _MIB
 
@@ -40,8 +39,8 @@ def environment(config: dict[str, Any]) -> dict[str, str]:
     one_thread = ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "VECLIB_MAXIMUM")
     return {
         "PATH": os.pathsep.join([str(Path(config["prefix"], "bin")), "/usr/bin", "/bin"]),
-        "HOME": SCRATCH,
-        "TMPDIR": SCRATCH,
+        "HOME": rootfs.SCRATCH,
+        "TMPDIR": rootfs.SCRATCH,
         "LANG": "C.UTF-8",
         "PYTHONPATH": os.pathsep.join(config["sites"]),
         "PYTHONDONTWRITEBYTECODE": "1",
@@ -98,7 +97,7 @@ class Jail:
             os.setpgid(0, 0)
             if self._walls.namespaces:
                 self._enter_namespaces()
-                scratch = SCRATCH
+                scratch = rootfs.SCRATCH
             else:
                 linux.die_with_parent()
                 scratch = scratch_folder(self._config, cell)
@@ -115,7 +114,7 @@ class Jail:
         check, lib = linux.check, linux.lib
         check(lib.unshare(linux.CLONE_NEWNS), "unshare")
         flags = linux.MS_NOSUID | linux.MS_NODEV
-        check(lib.mount(b"tmpfs", SCRATCH.encode(), b"tmpfs", flags, self._mount_options), "mount")
+        check(lib.mount(b"tmpfs", rootfs.SCRATCH.encode(), b"tmpfs", flags, self._mount_options), "mount")
         check(lib.unshare(linux.CLONE_NEWUSER), "unshare")
 
     def _wall_in(self, scratch: str) -> None:

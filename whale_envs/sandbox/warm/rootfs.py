@@ -21,8 +21,11 @@ from whale_envs.sandbox.warm import linux
 _SYSTEM = ("/bin", "/lib", "/lib32", "/lib64", "/usr/bin", "/usr/lib", "/usr/lib32", "/usr/lib64")
 _FILES = ("/etc/ld.so.cache", "/etc/localtime", "/usr/share/zoneinfo")
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+SCRATCH = "/scratch"
+"""Where a child may write. /tmp is another name for it, unless libraries lie there."""
+
 _PACKAGE_FOLDERS = ("site-packages", "dist-packages")
-_USERS = "root:x:0:0::/tmp:/bin/sh\nnobody:x:65534:65534::/tmp:/bin/sh\n"
+_USERS = f"root:x:0:0::{SCRATCH}:/bin/sh\nnobody:x:65534:65534::{SCRATCH}:/bin/sh\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +95,11 @@ def enter(plan: Plan) -> None:
         _bind(opened[path], base + path)
     for descriptor in opened.values():
         os.close(descriptor)
-    for name in ("tmp", "etc", ".old"):
+    for name in (SCRATCH[1:], "etc", ".old"):
         Path(base, name).mkdir(exist_ok=True)
-    Path(base, "dev", "shm").symlink_to("/tmp")  # noqa: S108 - the child's own
+    Path(base, "dev", "shm").symlink_to(SCRATCH)
+    if not Path(base, "tmp").exists():
+        Path(base, "tmp").symlink_to(SCRATCH)
     Path(base, "etc", "passwd").write_text(_USERS, encoding="ascii")
     os.chdir(base)
     linux.pivot_root(".", ".old")

@@ -133,7 +133,13 @@ class Supervisor:
             },
             {"name": "memory watch", "active": watched, "why": why},
         ]
-        hello = {"layers": layers, "loaded": loaded, "huge_mb": huge / _MIB, "pid": os.getpid()}
+        hello = {
+            "layers": layers,
+            "scratch": self._config["scratch"],
+            "loaded": loaded,
+            "huge_mb": huge / _MIB,
+            "pid": os.getpid(),
+        }
         self._control.sendall(json.dumps(hello).encode() + b"\n")
 
     def _on_control(self) -> None:
@@ -206,8 +212,8 @@ class Supervisor:
             if not self._spares:
                 return False
             cell = self._spares.popleft()
-        if request.session:
-            self._make_room_for(request.session)
+        if request.session and request.session not in self._sessions:
+            self._make_room()
             self._sessions[request.session] = cell
         self._running[cell.number] = cell
         if not cell.start(request, time.monotonic()):
@@ -220,8 +226,9 @@ class Supervisor:
             self._selector.register(cell.control, selectors.EVENT_READ, lambda: self._on_said(cell))
         return True
 
-    def _make_room_for(self, session: str) -> None:
-        idle = [cell for name, cell in self._sessions.items() if cell.request is None and name != session]
+    def _make_room(self) -> None:
+        """Ends the session that has been idle for longest, where there are too many."""
+        idle = [cell for cell in self._sessions.values() if cell.request is None]
         if len(self._sessions) >= self._config["sessions"] and idle:
             self._end_session(min(idle, key=lambda cell: cell.idle_since))
 

@@ -12,6 +12,8 @@ import resource
 from collections.abc import Mapping
 from typing import TypeVar
 
+from whale_envs.sandbox.warm.rootfs import SCRATCH
+
 _PAGE = resource.getpagesize()
 _T = TypeVar("_T")
 
@@ -75,7 +77,7 @@ def _parents(proc: int, numbers: list[int]) -> dict[int, int]:
 
 def _scratch(proc: int, number: int) -> int:
     try:
-        descriptor = os.open(f"{number}/root/tmp", os.O_RDONLY | os.O_DIRECTORY, dir_fd=proc)
+        descriptor = os.open(f"{number}/root{SCRATCH}", os.O_RDONLY | os.O_DIRECTORY, dir_fd=proc)
     except OSError:
         return 0
     try:

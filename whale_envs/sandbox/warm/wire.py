@@ -57,7 +57,7 @@ class Kept:
             self._drop(len(self._tail) - self.half)
         head, tail = self._head, self._tail
         if self._dropped:
-            start = next((i for i, byte in enumerate(tail[:4]) if byte & 0xC0 != 0x80), 0)
+            start = next((i for i, byte in enumerate(tail[:4]) if byte & 0xC0 != 0x80), len(tail) % 4)
             end = _last_whole(head)
             whole = int(end < len(head))
             self._count(bytes(tail[:start]), 0)
