@@ -31,7 +31,8 @@ from whale_envs.chess_puzzles.examples import (
     position_key,
     split_key,
 )
-from whale_envs.errors import DataError, InfrastructureError, UsageError
+from whale_envs.errors import DataError
+from whale_envs.hub import stream_rows
 from whale_envs.paths import cache_dir
 
 HUB_ID = "Lichess/chess-puzzles"
@@ -74,31 +75,11 @@ def hub_rows(source: str = HUB_ID, **options: Any) -> Iterator[Mapping[str, Any]
         options: for `datasets.load_dataset`, such as data_files for a local file.
 
     Raises:
-        UsageError: the extra is not installed.
-        InfrastructureError: the rows cannot be had.
-        DataError: a needed column is missing.
+        UsageError, InfrastructureError, DataError: see `whale_envs.hub.stream_rows`.
     """
-    try:
-        import datasets
-    except ImportError as error:
-        raise UsageError('the full tier needs the extra data: pip install "whale-envs[data]"') from error
     if source == HUB_ID:
         options = {"revision": REVISION, **options}
-    try:
-        rows = iter(datasets.load_dataset(source, split="train", streaming=True, **options))
-        first = next(rows, None)
-        if first is None:
-            raise DataError(f"{source} has no rows")
-        if missing := {"FEN", "Moves"} - set(first):
-            raise DataError(f"{source} lacks the columns {sorted(missing)}; it has {sorted(first)}")
-        yield first
-        yield from rows
-    except DataError:
-        raise
-    except Exception as error:  # whatever client, file system or parser is at work down there
-        raise InfrastructureError(
-            f"{source} cannot be read: {error}. The tiers mini and small are embedded and need no network"
-        ) from error
+    return stream_rows(source, needed=[{"FEN"}, {"Moves"}], **options)
 
 
 def trusted(row: Mapping[str, Any]) -> bool:

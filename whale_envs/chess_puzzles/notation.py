@@ -29,6 +29,8 @@ from typing import Literal, NamedTuple
 
 import chess
 
+from whale_envs.text import strip_thinking
+
 Kind = Literal["move", "illegal", "malformed"]
 
 
@@ -50,9 +52,6 @@ _NULL = re.compile(r"(?:0000|--|@@@@|[zZ]0|null|pass|([a-h][1-8])\1)\Z", re.IGNO
 _TAG = re.compile(r"<move>([^<>]{0,40})</move>", re.IGNORECASE)
 _BRACKET = re.compile(r"\[([^\[\]]{2,20})\]")
 _BARE = re.compile(r"(?<![A-Za-z0-9])[a-h][1-8][a-h][1-8][qrbn]?(?![A-Za-z0-9])", re.IGNORECASE)
-_THINKING = re.compile(
-    r"[<\[◁]\s{0,2}(/?)\s{0,2}(?:think|thinking|thoughts?|reasoning|scratchpad)\s{0,2}[>\]▷]", re.IGNORECASE
-)
 _MOVE_NUMBER = re.compile(r"\d{1,3}\s{0,2}[.)]{1,3}\s{0,2}")
 _SUFFIX = re.compile(  # the possessive ++ keeps it linear
     r"(?:\s{0,2}(?:[+#!?†‡±∓⩲⩱=∞□*.]|\$\d{1,3}|\(?e\.?\s?p(?:\.?\))?|check(?:mate)?|mate|ch))++\Z",
@@ -68,24 +67,6 @@ _PROMOTION = ("", "", "n", "b", "r", "q", "")
 _EDGES = " \t\r\n.,;:!?`'\"*_+#$~“”‘’«»"
 _AMBIGUOUS = "two pieces can make this move; say which"
 _STRICT = re.compile(r"(?:[a-h][1-8][a-h][1-8][qrbn]?|0000)\Z")
-
-
-def strip_thinking(text: str) -> str:
-    """The text outside thinking tags; linear in its length."""
-    outside: list[str] = []
-    start, thinking = 0, False
-    for tag in _THINKING.finditer(text):
-        if not tag[1]:
-            if not thinking:
-                outside.append(text[start : tag.start()])
-            thinking = True
-        else:
-            if not thinking:
-                outside.clear()
-            start, thinking = tag.end(), False
-    if not thinking:
-        outside.append(text[start:])
-    return "\n".join(outside)
 
 
 def strict_uci(text: str) -> str | None:

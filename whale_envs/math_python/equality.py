@@ -1,0 +1,251 @@
+r"""Decides whether two answers are equal: by structure and exact numbers, else by a symbolic helper.
+
+    >>> same(r"\frac13", "0.33", undecided)
+    False
+    >>> same(r"\{1,3\}", r"\{3,1\}", undecided)
+    True
+
+In this order, on cleaned texts (`answers.clean`):
+
+* Identical texts are equal, whatever they hold.
+* A comma is a thousands separator only in a whole number in groups of three (`12,500`); else it
+  separates. Tuples and intervals compare in order, sets without; a bare list is unordered beside
+  another list or a set, and ordered beside a tuple. Matrices compare entry by entry.
+* Numbers compare exactly. The one tolerance: a decimal of at least `SURE_DIGITS` significant digits
+  equals an exact number with no finite decimal if it is that number cut or rounded where it stops.
+* The factor 100 is used only where a percent sign stands: `50\%` equals `50\%`, `50`, `0.5`, `\frac12`.
+* A unit on one side only is ignored; two different units make different answers.
+* Of `x=5` only the 5 counts beside an answer that is no equation. A gold equation that assigns
+  nothing (`x+y=5`) is not equal to its right side; an answer's is (`m+n=25` for 25), unless its left
+  side is another number or its right side is 0.
+
+What this leaves open (radicals, symbols, relations) goes to `symbolic(gold, answer) -> bool`, except
+texts in which that would have to guess, such as `3 4` or `5\text{ (or 7)}`: they are wrong.
+
+Not covered: unit conversion, numbers in words, intervals with reversed brackets (`]3,7[`).
+"""
+
+import re
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any, TypeAlias
+
+from whale_envs.math_python.answers import clean, squeeze
+from whale_envs.math_python.rational import TooBigError, evaluate
+from whale_envs.math_python.values import (
+    MOST_ITEMS,
+    Equation,
+    Group,
+    Matrix,
+    Number,
+    Relation,
+    TooComplexError,
+    Value,
+    Words,
+    read_value,
+    split_unit,
+)
+
+SURE_DIGITS = 10
+"""Significant digits from which on a decimal may stand for an exact number it cannot write out."""
+MOST_CHARS = 2_000
+"""Longest answer that is looked into; a longer one is right only if it is identical."""
+
+_MOST_DEPTH = 6
+
+Symbolic: TypeAlias = Callable[[str, str], bool]
+
+
+class UndecidedError(Exception):
+    """Two answers need the symbolic helper."""
+
+
+_NEVER_EQUAL: list[set[type]] = [
+    {Number, Group}, {Number, Matrix}, {Number, Words}, {Number, Relation}, {Group, Matrix},
+    {Group, Words}, {Matrix, Words}, {Matrix, Relation}, {Words, Relation},
+]  # fmt: skip
+_UNSURE = re.compile(r"(?<![_^\d])\d+\s+[\d.]|\$|[\x00-\x08\x0b-\x1f\ud800-\udfff]")
+"""What math-verify would read as it likes: it makes 7 of "3 4" and 12 of "5 $ 7"."""
+_TEXT = re.compile(r"\\(?:text|mbox|textrm|textbf|textit)")
+"""Words inside a formula: math-verify passes over them, so that "5 (or 7)" would be 5."""
+_INTEGER = re.compile(r"[+-]?\d{1,1000}\Z", re.ASCII)
+_DECIMAL = re.compile(r"[+-]?(\d*)\.(\d+)\Z", re.ASCII)
+_NAME = (
+    r"(?:[A-Za-z]|\\[A-Za-z]+|\\(?:text|mathrm|overline|vec)\s*\{[A-Za-z ]+\}|[A-Z]{2,4})"
+    r"(?:_(?:\w|\{\w+\}))?'{0,2}"
+)
+_ASSIGNED = re.compile(
+    rf"(?:{_NAME}|{_NAME}\s*\(\s*[\w\\,\s]{{1,20}}\)|\(\s*{_NAME}(?:\s*,\s*{_NAME}){{1,5}}\s*\)|\|\s*{_NAME}\s*\|"
+    rf"|\\(?:angle|triangle)\s*[A-Z]{{1,3}})\Z"
+)
+_CALLED = re.compile(r"\\(?:frac|sqrt|binom|sin|cos|tan|log|ln|exp|pi|infty|cdot|times)\b")
+
+
+def undecided(*_: str) -> bool:
+    """A symbolic helper that only says that one is needed.
+
+    Raises:
+        UndecidedError: always.
+    """
+    raise UndecidedError
+
+
+def same(gold: str, answer: str, symbolic: Symbolic) -> bool:
+    """Whether two answers, without their boxes, are equal.
+
+    Raises:
+        TooComplexError: it cannot be told within the limits; count the answer as wrong.
+    """
+    if _INTEGER.match(gold) and _INTEGER.match(answer):
+        return int(gold) == int(answer)
+    if max(len(gold), len(answer)) > MOST_CHARS:
+        return gold.strip() == answer.strip()
+    return _same(clean(gold), clean(answer), symbolic, 0)
+
+
+def _same(gold: str, answer: str, symbolic: Symbolic, depth: int) -> bool:
+    if _INTEGER.match(gold) and _INTEGER.match(answer):
+        return int(gold) == int(answer)
+    if squeeze(gold) == squeeze(answer):
+        return bool(gold)
+    if not gold or not answer:
+        return False
+    if depth > _MOST_DEPTH:
+        raise TooComplexError("nested too deeply")
+    a, b = _value(gold), _value(answer)
+    if b is None and a is not None:  # an ordinary gold answer is no number of that size
+        raise TooComplexError("a number in it is too large to be written out")
+    if isinstance(a, Equation) or isinstance(b, Equation):
+        return _with_equation(a, b, (gold, answer), symbolic, depth + 1)
+    if type(a) is type(b) and (compare := _COMPARE.get(type(a))) is not None:
+        return compare(a, b, symbolic, depth + 1)
+    never = (a is None) != (b is None) or {type(a), type(b)} in _NEVER_EQUAL
+    return not never and ((a is not None and a == b) or _ask(gold, answer, symbolic))
+
+
+def _ask(gold: str, answer: str, symbolic: Symbolic) -> bool:
+    """Asks the symbolic helper, without units, and only where it has nothing to guess."""
+    (gold, unit), (answer, other) = split_unit(gold), split_unit(answer)
+    if unit and other and unit != other:
+        return False
+    if _UNSURE.search(answer) or (_TEXT.search(answer) and not _TEXT.search(gold)):
+        return False
+    return symbolic(gold, answer)
+
+
+def _value(text: str) -> Value | None:
+    """What it is, or None where it is arithmetic on numbers too large to be written out."""
+    try:
+        return read_value(text)
+    except TooBigError:
+        return None
+
+
+def _same_number(a: Number, b: Number, *_: object) -> bool:
+    if a.unit and b.unit and a.unit != b.unit:
+        return False
+    if a.percent == b.percent:
+        return a.value == b.value or _written_out(a, b)
+    percent, other = (a, b) if a.percent else (b, a)
+    if other.unit:
+        return False
+    return other.value in (percent.value, percent.value / 100)
+
+
+def _written_out(a: Number, b: Number) -> bool:
+    """Whether one is an exact number without a finite decimal and the other its decimal, long enough."""
+    first, second = _DECIMAL.match(a.text.strip()), _DECIMAL.match(b.text.strip())
+    if (first is None) == (second is None):
+        return False
+    decimal, exact = (a, b) if first else (b, a)
+    digits = first or second
+    assert digits is not None
+    rest = exact.value.denominator
+    for prime in (2, 5):
+        while rest % prime == 0:
+            rest //= prime
+    significant = len((digits[1] + digits[2]).lstrip("0"))
+    if rest == 1 or significant < SURE_DIGITS:
+        return False
+    return abs(decimal.value - exact.value) < Fraction(1, 10 ** len(digits[2]))
+
+
+def _same_group(a: Group, b: Group, symbolic: Symbolic, depth: int) -> bool:
+    kinds = {a.kind, b.kind}
+    if len(kinds) == 2 and kinds not in ({",", "()"}, {",", "{}"}):
+        return False
+    if "{}" not in kinds and len(a.items) != len(b.items):
+        return False
+    if "()" in kinds or kinds & {"[]", "(]", "[)"}:
+        return all(_same(x, y, symbolic, depth) for x, y in zip(a.items, b.items, strict=True))
+    if "{}" in kinds:
+        return _covers(a.items, b.items, symbolic, depth) and _covers(b.items, a.items, symbolic, depth)
+    rest = list(b.items)
+    for item in a.items:
+        index = next((i for i, other in enumerate(rest) if _same(item, other, symbolic, depth)), None)
+        if index is None:
+            return False
+        del rest[index]
+    return True
+
+
+def _covers(a: tuple[str, ...], b: tuple[str, ...], symbolic: Symbolic, depth: int) -> bool:
+    return all(any(_same(x, y, symbolic, depth) for y in b) for x in a)
+
+
+def _same_matrix(a: Matrix, b: Matrix, symbolic: Symbolic, depth: int) -> bool:
+    if [len(row) for row in a.rows] != [len(row) for row in b.rows] or sum(map(len, a.rows)) > MOST_ITEMS:
+        return False
+    pairs = (pair for r, s in zip(a.rows, b.rows, strict=True) for pair in zip(r, s, strict=True))
+    return all(_same(clean(x), clean(y), symbolic, depth) for x, y in pairs)
+
+
+def _same_words(a: Words, b: Words, *_: object) -> bool:
+    return a.text == b.text
+
+
+_COMPARE: dict[type, Callable[[Any, Any, Symbolic, int], bool]] = {
+    Number: _same_number,
+    Group: _same_group,
+    Matrix: _same_matrix,
+    Words: _same_words,
+}
+
+
+def _with_equation(
+    a: Value | None, b: Value | None, texts: tuple[str, str], symbolic: Symbolic, depth: int
+) -> bool:
+    """Compares where at least one of the two is an equation."""
+    if isinstance(a, Equation) and isinstance(b, Equation):
+        return _same_equation(a, b, symbolic, depth)
+    if isinstance(a, Equation):
+        return _assigns(a) and _same(clean(a.right), texts[1], symbolic, depth)
+    assert isinstance(b, Equation)
+    return _gives(b) and _same(texts[0], clean(b.right), symbolic, depth)
+
+
+def _assigns(equation: Equation) -> bool:
+    """Whether the left side only names what the right side is."""
+    left = equation.left
+    return bool(_ASSIGNED.match(left)) and not _CALLED.match(left)
+
+
+def _gives(equation: Equation) -> bool:
+    """Whether an answer's equation gives its right side as the result."""
+    if _assigns(equation):
+        return True
+    try:
+        left, right = evaluate(clean(equation.left)), evaluate(clean(equation.right))
+    except TooBigError:
+        return False
+    if left is not None:
+        return left == right
+    return right != 0
+
+
+def _same_equation(a: Equation, b: Equation, symbolic: Symbolic, depth: int) -> bool:
+    if squeeze(a.left) == squeeze(b.right) and squeeze(a.right) == squeeze(b.left):
+        return True
+    if _assigns(a) and _assigns(b):
+        return squeeze(a.left) == squeeze(b.left) and _same(clean(a.right), clean(b.right), symbolic, depth)
+    return symbolic(f"{a.left} = {a.right}", f"{b.left} = {b.right}")

@@ -1,0 +1,131 @@
+"""A seccomp filter: which system calls a child may not make.
+
+    >>> install(program(processes=True, pid=0))          # after no_new_privileges()
+
+Refused with EPERM: other processes' memory (ptrace, process_vm_*), sockets, mounts and namespaces,
+keys, bpf, perf, userfaultfd, io_uring, System V and POSIX IPC, memory files, clocks, modules, and
+what else a calculation has no use for. Refused with ENOSYS: calls newer than this list, and clone3
+(its flags cannot be read by a filter; libc falls back to clone). `processes=False` also refuses new
+processes (threads stay possible) and signals to any process but the caller: for kernels that grant
+no pid namespace.
+
+Not covered: what the allowed calls can do to a buggy kernel. This is a shared kernel, not a virtual
+machine.
+"""
+
+import ctypes
+import struct
+
+from whale_envs.sandbox.warm.linux import ARCH, call, check
+
+NEWEST = 462
+"""Highest system call number known here (mseal, Linux 6.10)."""
+
+_BOTH = (  # numbers that all architectures share
+    424, 425, 426, 427, 428, 429, 430, 431, 432, 433,  # pidfd_send_signal, io_uring, new mount API
+    434, 438, 440, 442, 443, 447, 448, 450, 457, 458,  # pidfd_*, madvise of others, memfd_secret, …
+)  # fmt: skip
+
+_DENIED = {  # name: (x86_64, aarch64)
+    "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271),
+    "kcmp": (312, 272), "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41),
+    "chroot": (161, 51), "unshare": (272, 97), "setns": (308, 268), "bpf": (321, 280),
+    "perf_event_open": (298, 241), "keyctl": (250, 219), "add_key": (248, 217),
+    "request_key": (249, 218), "userfaultfd": (323, 282), "kexec_load": (246, 104),
+    "kexec_file_load": (320, 294), "init_module": (175, 105), "finit_module": (313, 273),
+    "delete_module": (176, 106), "reboot": (169, 142), "swapon": (167, 224), "swapoff": (168, 225),
+    "acct": (163, 89), "quotactl": (179, 60), "open_by_handle_at": (304, 265),
+    "name_to_handle_at": (303, 264), "fanotify_init": (300, 262), "settimeofday": (164, 170),
+    "clock_settime": (227, 112), "clock_adjtime": (305, 266), "adjtimex": (159, 171),
+    "sethostname": (170, 161), "setdomainname": (171, 162), "personality": (135, 92),
+    "syslog": (103, 116), "vhangup": (153, 58), "mbind": (237, 235), "set_mempolicy": (238, 237),
+    "migrate_pages": (256, 238), "move_pages": (279, 239), "memfd_create": (319, 279),
+    "shmget": (29, 194), "shmat": (30, 196), "shmctl": (31, 195), "semget": (64, 190),
+    "semctl": (66, 191), "semop": (65, 193), "semtimedop": (220, 192), "msgget": (68, 186),
+    "msgsnd": (69, 189), "msgrcv": (70, 188), "msgctl": (71, 187), "mq_open": (240, 180),
+    "mq_unlink": (241, 181), "socket": (41, 198), "sched_setscheduler": (144, 119),
+    "sched_setattr": (314, 274), "setpriority": (141, 140), "ioprio_set": (251, 30),
+    "remap_file_pages": (216, 234), "seccomp": (317, 277), "rt_sigqueueinfo": (129, 138),
+    "rt_tgsigqueueinfo": (297, 240), "io_setup": (206, 0), "iopl": (172, -1), "ioperm": (173, -1),
+    "modify_ldt": (154, -1), "uselib": (134, -1), "sysfs": (139, -1), "ustat": (136, -1),
+}  # fmt: skip
+
+_AUDIT_ARCH = (0xC000003E, 0xC00000B7)
+_CLONE, _SOCKETPAIR, _KILL, _TKILL, _TGKILL = (56, 220), (53, 199), (62, 129), (200, 130), (234, 131)
+_FORKS = ((57, -1), (58, -1))
+_CLONE3 = 435
+_NAMESPACE_FLAGS = 0x7E020000
+_CLONE_THREAD = 0x00010000
+_AF_UNIX = 1
+_EPERM, _ENOSYS = 0x00050001, 0x00050026
+_ALLOW, _KILL_PROCESS = 0x7FFF0000, 0x80000000
+_LOAD, _EQUAL, _GREATER, _ANY_BIT, _RETURN = 0x20, 0x15, 0x25, 0x45, 0x06
+_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16
+_SYS_SECCOMP = (317, 277)
+
+
+def _op(code: int, value: int, yes: int = 0, no: int = 0) -> bytes:
+    return struct.pack("<HBBI", code, yes, no, value)
+
+
+def program(*, processes: bool, pid: int, arch: int = ARCH) -> bytes:
+    """The filter as classic BPF instructions."""
+    ops = [
+        _op(_LOAD, _ARCHITECTURE),
+        _op(_EQUAL, _AUDIT_ARCH[arch], 1, 0),
+        _op(_RETURN, _KILL_PROCESS),
+        _op(_LOAD, _NUMBER),
+        _op(_GREATER, NEWEST, 0, 1),
+        _op(_RETURN, _ENOSYS),
+        _op(_EQUAL, _CLONE3, 0, 1),
+        _op(_RETURN, _ENOSYS),
+    ]
+    denied = {*_BOTH, *(numbers[arch] for numbers in _DENIED.values())}
+    if not processes:
+        denied |= {numbers[arch] for numbers in (*_FORKS, _TKILL)}
+    for number in sorted(denied - {-1}):
+        ops += [_op(_EQUAL, number, 0, 1), _op(_RETURN, _EPERM)]
+    test = [] if processes else [_op(_ANY_BIT, _CLONE_THREAD, 1, 0)]
+    ops += [  # no new namespaces; without a pid namespace only threads
+        _op(_EQUAL, _CLONE[arch], 0, 4 + len(test)),
+        _op(_LOAD, _FIRST_ARGUMENT),
+        _op(_ANY_BIT, _NAMESPACE_FLAGS, len(test), 1 - len(test)),
+        *test,
+        _op(_RETURN, _EPERM),
+        _op(_RETURN, _ALLOW),
+    ]
+    ops += _only(_SOCKETPAIR[arch], _AF_UNIX)
+    if not processes:
+        ops += [*_only(_KILL[arch], pid), *_only(_TGKILL[arch], pid)]
+    return b"".join([*ops, _op(_RETURN, _ALLOW)])
+
+
+def _only(number: int, argument: int) -> list[bytes]:
+    """Allows a call where its first argument is this one."""
+    return [
+        _op(_EQUAL, number, 0, 4),
+        _op(_LOAD, _FIRST_ARGUMENT),
+        _op(_EQUAL, argument, 1, 0),
+        _op(_RETURN, _EPERM),
+        _op(_RETURN, _ALLOW),
+    ]
+
+
+def install(code: bytes) -> None:
+    """Puts a filter on this thread and all it will start.
+
+    Raises:
+        OSError: the kernel has no seccomp filters.
+    """
+    buffer = ctypes.create_string_buffer(code, len(code))
+    filters = struct.pack("<HxxxxxxQ", len(code) // 8, ctypes.addressof(buffer))
+    set_mode_filter = 1
+    check(call(_SYS_SECCOMP[ARCH], set_mode_filter, 0, filters), "seccomp")
+
+
+def probe() -> None:
+    """OSError where `install` could not work."""
+    if ARCH < 0:
+        raise OSError("no table of system calls for this architecture")
+    get_action_avail, errno_action = 2, struct.pack("<I", 0x00050000)
+    check(call(_SYS_SECCOMP[ARCH], get_action_avail, 0, errno_action), "seccomp")

@@ -1,0 +1,38 @@
+r"""What of a model's text counts: everything outside thinking tags.
+
+    >>> strip_thinking("<think>perhaps 4?</think>So 5.")
+    '\nSo 5.'
+    >>> strip_thinking("<THINKING>perhaps 4?")
+    ''
+
+Tags are `<think>`, `<thinking>`, `<thought>`, `<reasoning>`, `<scratchpad>`, `[THINK]` and
+`◁think▷`, in any case. A tag that is never closed hides all that follows it; a closing tag that was
+never opened hides all that stands before it, for chat templates often open the tag in the prompt.
+Time is linear in the text.
+
+Not covered: reasoning that a server returns in a field of its own, which never gets here.
+"""
+
+import re
+
+_THINKING = re.compile(
+    r"[<\[◁]\s{0,2}(/?)\s{0,2}(?:think|thinking|thoughts?|reasoning|scratchpad)\s{0,2}[>\]▷]", re.IGNORECASE
+)
+
+
+def strip_thinking(text: str) -> str:
+    """The text outside thinking tags, its pieces on lines of their own."""
+    outside: list[str] = []
+    start, thinking = 0, False
+    for tag in _THINKING.finditer(text):
+        if not tag[1]:
+            if not thinking:
+                outside.append(text[start : tag.start()])
+            thinking = True
+        else:
+            if not thinking:
+                outside.clear()
+            start, thinking = tag.end(), False
+    if not thinking:
+        outside.append(text[start:])
+    return "\n".join(outside)
