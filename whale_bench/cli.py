@@ -1,4 +1,4 @@
-"""The command `whale-bench`: eval, list, pull, check-harness.
+"""The command `whale-bench`: eval, list, pull, doctor, check-harness.
 
     whale-bench eval chess_puzzles --model scripted/random -n 8
 
@@ -54,6 +54,10 @@ def eval_command(
     seed: Annotated[int, typer.Option(help="Seed of the run.")] = 0,
     max_tokens: Annotated[int | None, typer.Option(help="Most sampled tokens per turn.")] = None,
     token_budget: Annotated[int | None, typer.Option(help="Most sampled tokens per rollout.")] = None,
+    python_url: Annotated[str | None, typer.Option(help="SandboxFusion server for the Python tool.")] = None,
+    unsafe_python: Annotated[
+        bool, typer.Option("--unsafe-python", help="Run model-written code even where it cannot be confined.")
+    ] = False,
     temperature: Annotated[float, typer.Option(help="Sampling temperature.")] = 1.0,
     top_p: Annotated[float, typer.Option(help="Nucleus of the sampling distribution.")] = 1.0,
     top_k: Annotated[int, typer.Option(help="Most likely tokens kept; 0 for all.")] = 20,
@@ -79,7 +83,8 @@ def eval_command(
                 domain=domain, model=name, tier=tier, split=split, profile=cast("Profile", profile), n=n, k=k,
                 seed=seed, concurrency=concurrency, harness=harness, max_tokens=max_tokens,
                 base_url=None if several and not name.startswith("openai/") else base_url,
-                token_budget=token_budget, temperature=temperature, top_p=top_p, top_k=top_k,
+                token_budget=token_budget, python_url=python_url, unsafe_python=unsafe_python,
+                temperature=temperature, top_p=top_p, top_k=top_k,
             )
             for name in model
         ]  # fmt: skip
@@ -110,6 +115,14 @@ def pull(name: Annotated[str, typer.Argument(help="smollm2")]) -> None:
     from whale_bench.models.pull import pull as fetch
 
     typer.echo(fetch(name, say=lambda line: typer.echo(line, err=True)))
+
+
+@app.command()
+def doctor() -> None:
+    """Show what is installed, and what confines model-written code here."""
+    from whale_bench import commands
+
+    commands.show_doctor()
 
 
 @app.command("check-harness")

@@ -7,6 +7,8 @@ Not covered: parsing options, exit codes.
 """
 
 import asyncio
+import importlib.util
+import platform
 import re
 import signal
 import sys
@@ -213,6 +215,30 @@ def _interval(score: Score | None) -> str:
 
 def _count(tokens: int | None) -> str:
     return "not reported" if tokens is None else f"{tokens:,}"
+
+
+def show_doctor() -> None:
+    """Prints versions, extras, and each layer around model-written code."""
+    from whale_envs.sandbox.doctor import layers
+
+    console = Console(soft_wrap=True, highlight=False)
+    console.print(f"python {platform.python_version()}  {sys.executable}", markup=False)
+    for extra, names in _EXTRAS.items():
+        missing = [name for name in names if importlib.util.find_spec(name) is None]
+        fix = f'pip install "whale-envs[{extra}]"' if extra else "install the package anew"
+        state = f"lacks {', '.join(missing)}: {fix}" if missing else "installed"
+        console.print(f"{'extra ' + extra if extra else 'base install':14}{state}", markup=False)
+    console.print("python tool:", markup=False)
+    for layer in layers():
+        console.print(f"  {layer}", markup=False)
+
+
+_EXTRAS = {
+    "": ("aiohttp", "chess", "gymnasium", "math_verify", "msgspec", "numpy", "sympy"),
+    "local": ("torch", "transformers", "gguf", "safetensors", "jinja2"),
+    "data": ("datasets",),
+}
+"""What each extra brings, by import name."""
 
 
 def show_suite(*, as_json: bool) -> None:

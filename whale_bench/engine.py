@@ -14,7 +14,9 @@ rollout missing or stops the run.
 Not covered: scheduling many rollouts, and the ledger, see `evaluation.py`.
 """
 
+import json
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +24,7 @@ import msgspec
 
 from whale_bench.harness.base import Act, Ask, Nudge, Reply, Stop, Turn, View
 from whale_bench.harness.host import HarnessHost
-from whale_bench.harness.provenance import stands_in
+from whale_bench.harness.provenance import is_sampled
 from whale_bench.models.base import Backend, Generation, Message, Request, Sampling, TokenBackend
 from whale_bench.models.splice import splice
 from whale_bench.records import Rollout, Segment, Step
@@ -46,6 +48,8 @@ class Task:
     """Most sampled tokens per turn; a harness may ask for fewer."""
     token_budget: int | None = None
     """Most sampled tokens per rollout; None is the domain's published budget."""
+    resources: Mapping[str, Any] = field(default_factory=dict)
+    """What all rollouts share and the environment takes as options, such as an interpreter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +86,6 @@ class _Progress:
     budget: int | None
     segments: list[Segment] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
-    tool_calls: int = 0
     cut: bool = False
     """Whether the last reply was cut off."""
 
@@ -121,7 +124,7 @@ async def rollout(task: Task, agent: Agent, example: Example, *, sample: int, se
     """
     began = time.perf_counter()
     options = env_options(task.domain, agent.harness)
-    env = make_env(task.domain, examples=task.examples, profile=task.profile, **options)
+    env = make_env(task.domain, examples=task.examples, profile=task.profile, **task.resources, **options)
     opening, _ = env.reset(options={"example_id": example.id})
     domain = get_domain(task.domain)
     budget = domain.token_budget if task.token_budget is None else task.token_budget
@@ -138,6 +141,7 @@ async def rollout(task: Task, agent: Agent, example: Example, *, sample: int, se
         verdict = await _play(task, agent, now, sample=sample, seed=seed, example=example)
     except RolloutError as failure:
         verdict, error = env.truncate(failure.reason), failure.detail
+    counters = env.counters()
     known = [s for s in now.segments if s.sampled_tokens is not None]
     prompts = [s.prompt_tokens for s in now.segments if s.prompt_tokens is not None]
     sampled = now.sampled if len(known) == len(now.segments) else None
@@ -157,11 +161,11 @@ async def rollout(task: Task, agent: Agent, example: Example, *, sample: int, se
         stop_condition=verdict.reason,
         truncated=now.cut or verdict.reason in caps,
         error=error,
-        metrics={**env.counters(), **({} if sampled is None else {"sampled_tokens": sampled})},
+        metrics={**counters, **({} if sampled is None else {"sampled_tokens": sampled})},
         groups=example.groups,
         prompt_tokens=sum(prompts) if len(prompts) == len(now.segments) else None,
         sampled_tokens=sampled,
-        tool_calls=now.tool_calls,
+        tool_calls=int(counters.get("tool_calls", 0)),
         seconds=time.perf_counter() - began,
     )
 
@@ -214,7 +218,7 @@ async def _act(agent: Agent, now: _Progress, generation: Generation) -> Verdict 
         view.turns += (Turn(reply, None, decision.message, decision.message, "nudge"),)
         return None
     assert isinstance(decision, Act)
-    if not any(stands_in(decision.action, text) for text in said):
+    if not is_sampled(decision.action, said):
         raise HarnessError("provenance", f"{decision.action!r:.200} is not in the text sampled this turn")
     observation, _, terminated, truncated, info = await env.astep(decision.action)
     now.steps.append(Step(decision.action, observation, info["event"], info["feedback"]))
@@ -238,10 +242,17 @@ def _clean(generation: Generation) -> Generation:
 
 
 def _arguments(generation: Generation) -> list[str]:
-    """The arguments of the tool calls, as sampled."""
+    """The arguments of the tool calls, as sampled, and the texts in them."""
     functions = [call.get("function") for call in generation.tool_calls]
     found = [function.get("arguments") for function in functions if isinstance(function, dict)]
-    return [value if isinstance(value, str) else str(value) for value in found if value is not None]
+    texts = [value if isinstance(value, str) else str(value) for value in found if value is not None]
+    for text in tuple(texts):
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            continue
+        texts += [v for v in value.values() if isinstance(v, str)] if isinstance(value, dict) else []
+    return texts
 
 
 def _segment(request: Request, generation: Generation) -> Segment:

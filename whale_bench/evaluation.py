@@ -75,6 +75,10 @@ class EvalPlan:
     """Most sampled tokens per turn."""
     token_budget: int | None = None
     """Most sampled tokens per rollout; None for the published budget."""
+    python_url: str | None = None
+    """SandboxFusion server for the Python tool; None for a confined interpreter on this machine."""
+    unsafe_python: bool = False
+    """Run model-written code even where this machine cannot confine it."""
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = 20
@@ -126,7 +130,15 @@ async def evaluate(
         sampling = Sampling(temperature=plan.temperature, top_p=plan.top_p, top_k=plan.top_k)
         agent = Agent(backend, harness, sampling)
         _check_tools(agent)
-        task = Task(plan.domain, examples, plan.profile, plan.max_tokens, plan.token_budget)
+        resources = {}
+        if "code_interpreter" in get_domain(plan.domain).tools:
+            from whale_envs.math_python.tools import open_interpreter
+
+            interpreter = open_interpreter(url=plan.python_url, unsafe=plan.unsafe_python)
+            resources["interpreter"] = await stack.enter_async_context(interpreter)
+        elif plan.python_url or plan.unsafe_python:
+            raise UsageError(f"{plan.domain} has no Python tool: leave out --python-url and --unsafe-python")
+        task = Task(plan.domain, examples, plan.profile, plan.max_tokens, plan.token_budget, resources)
         settings = _settings(plan, task, agent)
         if store is None:
             store = RunStore.create(folder, settings, harness.source)

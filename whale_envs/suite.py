@@ -31,6 +31,8 @@ class Domain:
     """Published limit of sampled tokens per rollout (reference §2)."""
     tiers: Mapping[str, str]
     """What each tier is, in a line; the embedded ones first."""
+    tools: tuple[str, ...] = ()
+    """What its environment offers beside the final response."""
 
     @property
     def module(self) -> Any:
@@ -51,6 +53,18 @@ DOMAINS: Mapping[str, Domain] = MappingProxyType(
                     "mini": "480 Lichess puzzles, embedded",
                     "small": "6,605 Lichess puzzles, embedded",
                     "full": "Lichess/chess-puzzles from the hub (extra: data)",
+                },
+            ),
+            Domain(
+                name="math_python",
+                env_id="whale/MathPython-v0",
+                title="Math with a Python interpreter",
+                token_budget=8_192,
+                tools=("code_interpreter",),
+                tiers={
+                    "mini": "300 synthetic problems, embedded",
+                    "small": "5,256 synthetic problems, embedded",
+                    "full": "DAPO-Math-17k, AIME 2024 and 2025 from the hub (extra: data)",
                 },
             ),
         )

@@ -1,7 +1,7 @@
 r"""What of a model's text counts: everything outside thinking tags.
 
     >>> strip_thinking("<think>perhaps 4?</think>So 5.")
-    '\nSo 5.'
+    'So 5.'
     >>> strip_thinking("<THINKING>perhaps 4?")
     ''
 
@@ -22,17 +22,28 @@ _THINKING = re.compile(
 
 def strip_thinking(text: str) -> str:
     """The text outside thinking tags, its pieces on lines of their own."""
+    return split_thinking(text)[1]
+
+
+def split_thinking(text: str) -> tuple[str, str]:
+    r"""(thinking, the rest) of a text; the rest is the text itself where it has no tags.
+
+    >>> split_thinking("<think>perhaps 4?</think> So 5.")
+    ('perhaps 4?', ' So 5.')
+    """
     outside: list[str] = []
+    inside: list[str] = []
     start, thinking = 0, False
     for tag in _THINKING.finditer(text):
         if not tag[1]:
             if not thinking:
                 outside.append(text[start : tag.start()])
-            thinking = True
+                start, thinking = tag.end(), True
         else:
-            if not thinking:
+            if not thinking:  # the prompt had opened it: all so far was thinking
+                inside += outside
                 outside.clear()
+            inside.append(text[start : tag.start()])
             start, thinking = tag.end(), False
-    if not thinking:
-        outside.append(text[start:])
-    return "\n".join(outside)
+    (inside if thinking else outside).append(text[start:])
+    return "\n".join(filter(None, inside)), "\n".join(filter(None, outside))

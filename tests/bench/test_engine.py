@@ -13,7 +13,7 @@ from whale_bench import Agent, Generation, Request, Rollout, Task, rollout
 from whale_bench.harness.base import Reply, View
 from whale_bench.harness.host import HarnessHost, load_harness
 from whale_bench.models import Usage
-from whale_bench.models.base import split_reasoning
+from whale_envs.text import split_thinking
 from whale_bench.models.scripted import ScriptedModel, load_scripted
 from whale_envs import DOMAINS, Domain, InfrastructureError, UnknownNameError, UsageError
 from whale_envs.core import ExampleSet
@@ -26,7 +26,7 @@ GOLD = EXAMPLES[TWO_PLIES].gold
 
 def thinking(text: str, **more: Any) -> Generation:
     """What a backend makes of sampled text with thinking tags."""
-    reasoning, final = split_reasoning(text)
+    reasoning, final = split_thinking(text)
     return Generation(final, reasoning=reasoning, raw_text=text, usage=Usage(1, 1), **more)
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from whale_bench import Generation, Request, training_sequences
 from whale_bench.models import Message, TokenBackend, Usage
-from whale_bench.models.base import split_reasoning
+from whale_envs.text import split_thinking
 from whale_bench.models.splice import splice
 from whale_bench.records import Segment
 
@@ -37,7 +37,7 @@ class Letters(TokenBackend):
         for message in messages:
             content = message.content
             if message.role == "assistant" and self.drop_thinking:
-                content = split_reasoning(content)[1]
+                content = split_thinking(content)[1]
             text += f"[{message.role}]{content}<end>"
         return text + "[assistant]"
 
@@ -57,7 +57,7 @@ class Letters(TokenBackend):
         self.prompts.append(request.prompt_ids)
         text = next(self.replies)
         ids = (*map(ord, text), *([END] if self.ends else []))
-        reasoning, final = split_reasoning(text)
+        reasoning, final = split_thinking(text)
         return Generation(
             final, "stop" if self.ends else "length", reasoning, raw_text=self.decode(ids),
             prompt_ids=request.prompt_ids, sampled_ids=ids, logprobs=(-1.0,) * len(ids),

@@ -19,7 +19,7 @@ import msgspec
 
 from whale_bench.harness.base import Act, Ask, Reply, Stop, Turn, View
 from whale_bench.harness.host import HarnessHost, HostDecision, ProcessHarness
-from whale_bench.harness.provenance import stands_in
+from whale_bench.harness.provenance import is_sampled
 from whale_envs import DOMAINS, RolloutError, make_env
 from whale_envs.errors import HarnessFileError, UnknownNameError
 from whale_envs.seeding import derive_rng, derive_seed
@@ -148,7 +148,7 @@ async def _replay(harness: HarnessHost, domain: str, exchanges: list[Exchange]) 
 def _check_provenance(harness: HarnessHost, exchanges: list[Exchange]) -> None:
     for exchange in exchanges:
         decision, reply = exchange.decision, exchange.reply
-        if reply is not None and isinstance(decision, Act) and not stands_in(decision.action, reply.text):
+        if reply is not None and isinstance(decision, Act) and not is_sampled(decision.action, [reply.text]):
             raise HarnessFileError(
                 f"{harness.name}:1: read acts with {decision.action!r:.60}, "
                 f"which does not stand in the reply {reply.text!r:.60}"

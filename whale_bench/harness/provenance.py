@@ -9,13 +9,35 @@ Sampled text is the final text and the arguments of tool calls, not reasoning. W
 folded, and a move in UCI form may change case; everything else must stand there as a whole word, so
 that a harness can format, filter and re-ask, but cannot answer for the model.
 
-Not covered: hints in the prompt (the parrot canary's work), and interpreter code, whose rule comes
-with that tool.
+A tool call counts if it stands there as it is, or if its program does, up to a harness's normalisation
+(`python_code.same_code`). A call of a tool that no environment has is let through: it does nothing.
+
+Not covered: hints in the prompt (the parrot canary's work).
 """
 
 import re
+from collections.abc import Sequence
+
+from whale_bench.harness.python_code import same_code
+from whale_envs.core import ToolCall, parse_action
 
 _UCI = re.compile(r"[a-h][1-8][a-h][1-8][qrbn]?\Z", re.IGNORECASE)
+
+
+def is_sampled(action: str, said: Sequence[str]) -> bool:
+    """Whether the model said `action` this turn.
+
+    Args:
+        action: what the harness would do.
+        said: the final text and the arguments of tool calls, as sampled.
+    """
+    if any(stands_in(action, text) for text in said):
+        return True
+    call = parse_action(action)
+    if not isinstance(call, ToolCall):
+        return False
+    code = call.arguments.get("code")
+    return not isinstance(code, str) or any(same_code(text, code) for text in said)
 
 
 def stands_in(action: str, sampled: str) -> bool:

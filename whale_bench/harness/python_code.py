@@ -47,6 +47,11 @@ def unwrap(code: str) -> str:
     return _trim(blocks[0] if blocks else text)
 
 
+def has_fence(text: str) -> bool:
+    """Whether `text` holds a fenced block that may be Python."""
+    return bool(_fenced(_plain_ends(text)))
+
+
 def same_code(sampled_text: str, code: str) -> bool:
     """Whether `code` stands in `sampled_text`, as it is or normalised."""
     text, program = _plain_ends(sampled_text), _trim(_plain_ends(code))

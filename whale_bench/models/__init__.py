@@ -8,7 +8,6 @@ from whale_bench.models.base import (
     Sampling,
     TokenBackend,
     Usage,
-    split_reasoning,
 )
 from whale_bench.models.registry import load_backend
 
@@ -21,5 +20,4 @@ __all__ = [
     "TokenBackend",
     "Usage",
     "load_backend",
-    "split_reasoning",
 ]

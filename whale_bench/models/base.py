@@ -133,22 +133,3 @@ class TokenBackend(Backend):
     @abc.abstractmethod
     def decode(self, ids: tuple[int, ...]) -> str:
         """Text of token ids, special tokens kept."""
-
-
-def split_reasoning(text: str) -> tuple[str, str]:
-    """Splits sampled text into (reasoning, final text) at thinking tags.
-
-    Thinking that was not closed is all reasoning. A closing tag without an opening one ends
-    thinking that the chat template opened.
-
-        >>> split_reasoning("<think>e2e4? no</think> d2d4")
-        ('e2e4? no', ' d2d4')
-        >>> split_reasoning("fine <think>e2e4")
-        ('e2e4', 'fine ')
-    """
-    reasoning = ""
-    head, closed, rest = text.rpartition("</think>")
-    if closed:
-        reasoning, text = head.replace("<think>", "", 1), rest
-    final, opened, unfinished = text.partition("<think>")
-    return (reasoning + unfinished if opened else reasoning), final

@@ -28,9 +28,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from whale_bench.models.base import Generation, Message, Request, TokenBackend, Usage, split_reasoning
+from whale_bench.models.base import Generation, Message, Request, TokenBackend, Usage
 from whale_bench.models.pull import ensure_smollm2
 from whale_envs.errors import ModelError, UsageError
+from whale_envs.text import split_thinking
 
 if TYPE_CHECKING:
     from whale_bench.models.sampling_loop import SamplingLoop
@@ -170,7 +171,7 @@ class LocalBackend(TokenBackend):
             )
         job = Job(prompt, min(request.max_tokens or room, room), request.sampling, request.seed)
         sampled = await asyncio.wrap_future(self._loop.submit(job))
-        reasoning, text = split_reasoning(self._decode(sampled.ids, skip_special_tokens=True))
+        reasoning, text = split_thinking(self._decode(sampled.ids, skip_special_tokens=True))
         return Generation(
             text=text,
             finish_reason=sampled.finish,

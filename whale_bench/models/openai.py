@@ -23,9 +23,10 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from whale_bench.models.base import Backend, FinishReason, Generation, Request, Usage, split_reasoning
+from whale_bench.models.base import Backend, FinishReason, Generation, Request, Usage
 from whale_bench.text import scrub, scrub_all
 from whale_envs.errors import InfrastructureError, ModelError, UsageError
+from whale_envs.text import split_thinking
 
 ATTEMPTS = 5
 BACKOFF_SECONDS = 0.5
@@ -207,7 +208,7 @@ def _generation(completion: _Completion) -> Generation:
     choice, usage = completion.choices[0], completion.usage or _Tokens()
     message = choice.message
     raw = _text(message.get("content"))
-    reasoning, text = split_reasoning(raw)
+    reasoning, text = split_thinking(raw)
     if separate := _text(message.get("reasoning_content") or message.get("reasoning")):
         reasoning, raw = separate, f"<think>{separate}</think>{raw}"
     if choice.finish_reason == "content_filter":

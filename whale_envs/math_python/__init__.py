@@ -1,5 +1,6 @@
-"""Math with a Python interpreter: problems, verifier and environment of the domain."""
+"""Math with a Python interpreter: examples, verifier, tool and environment of the domain."""
 
+from whale_envs.math_python.env import ENV_ID, MathPythonEnv
 from whale_envs.math_python.examples import (
     SIZES,
     MathProblem,
@@ -10,9 +11,14 @@ from whale_envs.math_python.examples import (
 )
 from whale_envs.math_python.verifier import averify, check, same_answer, verify
 
+ENV = MathPythonEnv
+
 __all__ = [
+    "ENV",
+    "ENV_ID",
     "SIZES",
     "MathProblem",
+    "MathPythonEnv",
     "averify",
     "check",
     "generate_examples",
