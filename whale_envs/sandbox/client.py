@@ -21,7 +21,8 @@ What keeps a program in is in `doctor.layers`. What remains reachable, with ever
 Without namespaces (see `doctor`) also: names and sizes of files through `stat`; a scratch folder bounded
 per file only; no subprocesses. Without Landlock or seccomp, the other layers alone.
 
-Not covered: Windows, and packages beyond `plan.PACKAGES`.
+Not covered: Windows; macOS (no walls there, so only `unsafe`, and untested); packages beyond
+`plan.PACKAGES`; a time limit that allows for a machine that others keep busy (`cpu_seconds` tells).
 """
 
 import asyncio

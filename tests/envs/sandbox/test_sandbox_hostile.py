@@ -13,6 +13,8 @@ import pytest
 
 from whale_envs.sandbox import STATUSES, RunResult, Sandbox
 
+from .conftest import LIMITS
+
 SYSCALL = """
 import ctypes, os
 libc = ctypes.CDLL(None, use_errno=True)
@@ -250,7 +252,7 @@ SEEK = [
     "import os\nfor d in ('/home', '/root/.cache', '/var', '/run', '/mnt', '/srv', '/opt'):\n"
     "    if os.path.isdir(d): print('FOUND', d)",
     "import glob, sys\nfor p in sys.path + ['/']: print([f for f in glob.glob(p + '/*') if 'whale' in f])",
-    "import subprocess\nprint(subprocess.run('grep -r GOLD_73[9]1 / 2>/dev/null | head -3', shell=True, capture_output=True))",
+    "import subprocess\nprint(subprocess.run('grep -rs GOLD_73[9]1 /root /tmp /etc /bin /proc /scratch', shell=True, capture_output=True))",
 ]
 
 
@@ -272,6 +274,7 @@ def test_the_graders_gold_is_nowhere(tmp_path: Path) -> None:
     assert not [text for text in texts if "FOUND" in text]
     assert texts[0] == texts[1] == "True\n"
     assert "whale" not in texts[5]
+    assert "returncode=1, stdout=b'', stderr=b''" in texts[6]  # searched all, found nothing
 
 
 async def test_a_hundred_hostile_programs_beside_ordinary_ones(sandbox: Sandbox) -> None:
@@ -296,6 +299,17 @@ async def test_a_hundred_hostile_programs_beside_ordinary_ones(sandbox: Sandbox)
     assert not [r for r in ends if "REACHED" in r.text]
     assert sandbox.restarts == 0
     await only_spares_are_left(sandbox)
+
+
+async def test_all_programs_together_leave_the_host_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("whale_envs.sandbox.plan._available_mb", lambda: 1000)
+    hold = "import time\nx = bytearray(200 * 10**6)\ntime.sleep(1)\nprint('held')"
+    async with Sandbox(limits=LIMITS) as sandbox:
+        calls = [asyncio.create_task(sandbox.run(hold, timeout_s=20)) for _ in range(6)]
+        assert (await sandbox.run("print(1)")).text == "1\n"
+        ends = [result.status for result in await asyncio.gather(*calls)]
+    assert ends.count("finished") == 2
+    assert ends.count("memory") == 4
 
 
 def test_floods_never_stay_in_the_supervisor(sandbox: Sandbox) -> None:

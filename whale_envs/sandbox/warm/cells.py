@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from whale_envs.sandbox.warm import program, wire
 
 _CHUNK = 65536
+_LATER = 15
+"""Priority of a program that has run for a while."""
 
 
 @dataclass(slots=True)
@@ -137,15 +139,18 @@ class Cell:
             os.killpg(self.pid, number)
 
     def demote(self, proc: int | None) -> None:
-        """Lets younger programs go first."""
+        """Lets younger programs go first.
+
+        One that left the supervisor's session is in a scheduling group of its own, which counts
+        instead of its priority where the kernel groups by session.
+        """
         self.demoted = True
         with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, self.pid, 15)
-        if proc is not None:
-            with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, self.pid, _LATER)
+            if proc is not None and os.getsid(self.pid) != os.getsid(0):
                 descriptor = os.open(f"{self.pid}/autogroup", os.O_WRONLY, dir_fd=proc)
                 try:
-                    os.write(descriptor, b"15")
+                    os.write(descriptor, str(_LATER).encode())
                 finally:
                     os.close(descriptor)
 
