@@ -57,6 +57,8 @@ bench: $(BIN)/.dev
 	$(BIN)/python benchmarks/footprint.py
 	$(BIN)/python benchmarks/env_speed.py
 	$(BIN)/python benchmarks/orchestration.py
+	$(BIN)/python benchmarks/sandbox.py
+	$(BIN)/python benchmarks/math_verifier.py
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

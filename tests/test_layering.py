@@ -20,7 +20,19 @@ MAY_IMPORT = {
     "whale_baselines": {"whale_envs", "whale_bench", "whale_baselines"},
     "whale_leaderboard": {"whale_envs", "whale_bench", "whale_leaderboard"},
 }
-HEAVY = {"torch", "transformers", "datasets", "jnius", "pyserini", "vllm", "anthropic", "trl", "ray"}
+HEAVY = {
+    "sympy",
+    "math_verify",
+    "torch",
+    "transformers",
+    "datasets",
+    "jnius",
+    "pyserini",
+    "vllm",
+    "anthropic",
+    "trl",
+    "ray",
+}
 
 
 def imported(tree: ast.AST) -> set[str]:

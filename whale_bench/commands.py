@@ -184,6 +184,10 @@ def _rows(summaries: Sequence[Summary]) -> Iterator[tuple[str, list[str]]]:
     yield "  diverged rollouts", [str(s.diverged) for s in summaries]
     for at in first.pass_at_k or {str(first.k): 0.0}:
         yield f"pass@{at}", [f"{s.pass_at_k[at]:.3f}" if at in s.pass_at_k else "–" for s in summaries]
+    for name in DOMAINS[first.domain].shown_by:
+        for value in dict.fromkeys(v for s in summaries for v in s.groups.get(name, {})):
+            means = [s.groups.get(name, {}).get(value) for s in summaries]
+            yield f"  {name} {value}", ["–" if mean is None else f"{mean:.3f}" for mean in means]
     for name in dict.fromkeys(name for s in summaries for name in s.metrics):
         yield name, [f"{s.metrics[name]:.2f}" if name in s.metrics else "–" for s in summaries]
     for reason in dict.fromkeys(reason for s in summaries for reason in s.stop_conditions):

@@ -98,6 +98,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """Rollouts whose other profile would have gone another way."""
     pass_at_k: dict[str, float]
     """By k, mean over examples; empty while rollouts are missing."""
+    groups: dict[str, dict[str, float]]
+    """Mean reward over finished rollouts by group name and value, e.g. "band" and "easy"."""
     metrics: dict[str, float]
     """Mean over finished rollouts of each behaviour metric."""
     stop_conditions: dict[str, int]
@@ -165,6 +167,7 @@ def summarise(
         other_score=None if missing or diverged else mean_at_k(others),
         diverged=diverged,
         pass_at_k={} if missing else _pass_rates(groups, k),
+        groups=_group_means(done.values()),
         metrics=_metric_means(done.values()),
         stop_conditions=dict(Counter(o.stop_condition for o in done.values()).most_common()),
         truncated=sum(o.truncated for o in done.values()) / len(done) if done else 0.0,
@@ -182,6 +185,17 @@ def _pass_rates(groups: Sequence[Sequence[Outcome]], k: int) -> dict[str, float]
         chances = [pass_at_k(k, sum(o.verdict.correct for o in group), at) for group in groups]
         rates[str(at)] = math.fsum(chances) / len(chances)
     return rates
+
+
+def _group_means(outcomes: Iterable[Outcome]) -> dict[str, dict[str, float]]:
+    rewards: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for outcome in outcomes:
+        for name, value in outcome.groups:
+            rewards[name][value].append(outcome.verdict.reward)
+    return {
+        name: {value: math.fsum(found) / len(found) for value, found in sorted(values.items())}
+        for name, values in rewards.items()
+    }
 
 
 def _metric_means(outcomes: Iterable[Outcome]) -> dict[str, float]:

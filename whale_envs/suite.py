@@ -33,6 +33,8 @@ class Domain:
     """What each tier is, in a line; the embedded ones first."""
     tools: tuple[str, ...] = ()
     """What its environment offers beside the final response."""
+    shown_by: tuple[str, ...] = ()
+    """Groups of examples whose means a printed table shows; all groups stand in the records."""
 
     @property
     def module(self) -> Any:
@@ -61,6 +63,7 @@ DOMAINS: Mapping[str, Domain] = MappingProxyType(
                 title="Math with a Python interpreter",
                 token_budget=8_192,
                 tools=("code_interpreter",),
+                shown_by=("band",),
                 tiers={
                     "mini": "300 synthetic problems, embedded",
                     "small": "5,256 synthetic problems, embedded",

@@ -13,12 +13,12 @@ from whale_bench import Agent, Generation, Request, Rollout, Task, rollout
 from whale_bench.harness.base import Reply, View
 from whale_bench.harness.host import HarnessHost, load_harness
 from whale_bench.models import Usage
-from whale_envs.text import split_thinking
 from whale_bench.models.scripted import ScriptedModel, load_scripted
 from whale_envs import DOMAINS, Domain, InfrastructureError, UnknownNameError, UsageError
 from whale_envs.core import ExampleSet
 from whale_envs.errors import ModelError
 from whale_envs.testing import EchoEnv
+from whale_envs.text import split_thinking
 
 TWO_PLIES = next(i for i, e in enumerate(EXAMPLES) if len(e.gold) >= 3)
 GOLD = EXAMPLES[TWO_PLIES].gold

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from whale_bench import Generation, Request, training_sequences
 from whale_bench.models import Message, TokenBackend, Usage
-from whale_envs.text import split_thinking
 from whale_bench.models.splice import splice
 from whale_bench.records import Segment
+from whale_envs.text import split_thinking
 
 BOS, END, AB = 0x10FFFF, 0x10FFFE, 0x10FFFD
 WORDS = {BOS: "<s>", END: "<end>", AB: "ab"}

@@ -47,12 +47,18 @@ REPLIES = ("an ordinary action", "", "I am not sure. <b>{}</b> \u2654 [ ]")
 """Replies the scripted model gives in turn; the first stands for an action of the environment."""
 
 
-async def check_harness(path: str | Path, domains: tuple[str, ...] = tuple(DOMAINS)) -> list[Finding]:
-    """Findings about a harness file; none means that the contract holds as far as this looks."""
+async def check_harness(path: str | Path, domains: tuple[str, ...] | None = None) -> list[Finding]:
+    """Findings about a harness file; none means that the contract holds as far as this looks.
+
+    Args:
+        path: the file.
+        domains: where to try it; None tries it wherever the environment has all of its ENV_OPTIONS,
+            and if there is no such environment, everywhere.
+    """
     findings = []
     try:
         async with ProcessHarness(Path(path)) as harness, ProcessHarness(Path(path)) as other:
-            for domain in domains:
+            for domain in domains or fitting_domains(harness):
                 try:
                     exchanges = await check_rollouts(harness, domain)
                     _check_provenance(harness, exchanges)
@@ -62,6 +68,13 @@ async def check_harness(path: str | Path, domains: tuple[str, ...] = tuple(DOMAI
     except HarnessFileError as error:
         findings.append(Finding("", str(error)))
     return findings
+
+
+def fitting_domains(harness: HarnessHost) -> tuple[str, ...]:
+    """The domains whose environment has all of the harness's options, else all domains."""
+    options = harness.settings.env_options.keys()
+    fitting = tuple(name for name, d in DOMAINS.items() if options <= d.module.ENV.BOUNDS.keys())
+    return fitting or tuple(DOMAINS)
 
 
 async def check_rollouts(harness: HarnessHost, domain: str) -> list[Exchange]:

@@ -92,7 +92,7 @@ def cut(text: str, most: int, *, left_out: int = 0) -> str:
     `left_out` counts characters that `text` has lost before, in its middle.
 
     >>> cut("a" * 50 + "b" * 50, 40)
-    'aa\n… [94 characters left out] …\nbbbb'
+    'aaaaa\n… [91 characters left out] …\nbbbb'
     """
     if len(text) <= most:
         return text

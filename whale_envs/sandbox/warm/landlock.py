@@ -1,7 +1,7 @@
 """Landlock: which files a child may touch, decided by the kernel for the process itself.
 
-    >>> rules = Rules(["/usr/lib"])             # once
-    >>> rules.install("/tmp/scratch")           # in each child, after no_new_privileges()
+    rules = Rules(["/usr/lib"])             # once
+    rules.install("/tmp/scratch")           # in each child, after no_new_privileges()
 
 Everything else on the file system can be neither opened, listed, made, removed nor run; from ABI 4
 no TCP port can be bound or connected, from ABI 6 no signal and no abstract socket reaches a process

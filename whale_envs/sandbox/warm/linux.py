@@ -1,6 +1,6 @@
 """System calls that Python does not offer, through ctypes; Linux on x86_64 and aarch64.
 
-    >>> check(lib.unshare(CLONE_NEWNS), "unshare")          # OSError where the kernel refuses
+    check(lib.unshare(CLONE_NEWNS), "unshare")          # OSError where the kernel refuses
 
 Not covered: Landlock and seccomp, which have modules of their own.
 """

@@ -1,6 +1,6 @@
 """What a child may read: Python, its libraries, system libraries and programs; and nothing else.
 
-    >>> rootfs.enter(plan)        # in a mount namespace of our own: the new root, read-only
+    rootfs.enter(plan)        # in a mount namespace of our own: the new root, read-only
 
 The plan names the interpreter's prefix and the few packages that programs may import. Folders where
 packages are installed are covered by empty ones, with only the named packages put back, so that the

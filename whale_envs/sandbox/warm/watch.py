@@ -1,7 +1,7 @@
 """How much memory each call holds: all of its processes and its scratch folder, beyond the template's.
 
-    >>> held(proc, template_pid, {4711: cell})
-    {cell: 52428800}
+    held(proc, template_pid, {4711: cell})
+    # {cell: 52428800}
 
 Read from /proc some twenty times a second, for calls that run longer than that. Not covered: what is
 allocated and given back between two looks, and page caches of the kernel.
