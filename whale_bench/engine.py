@@ -33,6 +33,7 @@ from whale_envs import ExampleSet, RolloutError, UnknownNameError, Verdict, get_
 from whale_envs.core import Example, Profile, TextEnv
 from whale_envs.errors import HarnessError
 from whale_envs.seeding import derive_seed
+from whale_envs.text import split_thinking
 
 DEFAULT_SAMPLING = Sampling()
 
@@ -231,12 +232,17 @@ async def _act(agent: Agent, now: _Progress, generation: Generation) -> Verdict 
 
 
 def _clean(generation: Generation) -> Generation:
-    """Text that can be written down, whatever the model's tokens decode to."""
+    """Text that can be written down, with whatever stands in thinking tags taken for reasoning.
+
+    Done here and for every backend, so that harness, provenance rule and environment all see the same
+    final text, and a move or an answer in the model's thinking is none.
+    """
+    thinking, text = split_thinking(scrub(generation.text))
     return msgspec.structs.replace(
         generation,
-        text=scrub(generation.text),
+        text=text,
         raw_text=scrub(generation.raw_text or generation.text),
-        reasoning=scrub(generation.reasoning),
+        reasoning="\n".join(filter(None, (scrub(generation.reasoning), thinking))),
         tool_calls=scrub_all(generation.tool_calls) if generation.tool_calls else (),
     )
 

@@ -5,8 +5,8 @@ r"""What of a model's text counts: everything outside thinking tags.
     >>> strip_thinking("<THINKING>perhaps 4?")
     ''
 
-Tags are `<think>`, `<thinking>`, `<thought>`, `<reasoning>`, `<scratchpad>`, `[THINK]` and
-`◁think▷`, in any case. A tag that is never closed hides all that follows it; a closing tag that was
+Tags are `<think>`, `<thinking>`, `<thought>`, `<reasoning>`, `<reflection>`, `<analysis>`,
+`<scratchpad>`, `[THINK]`, `◁think▷` and `<|begin_of_thought|>`, in any case. A tag that is never closed hides all that follows it; a closing tag that was
 never opened hides all that stands before it, for chat templates often open the tag in the prompt.
 Time is linear in the text.
 
@@ -16,7 +16,9 @@ Not covered: reasoning that a server returns in a field of its own, which never 
 import re
 
 _THINKING = re.compile(
-    r"[<\[◁]\s{0,2}(/?)\s{0,2}(?:think|thinking|thoughts?|reasoning|scratchpad)\s{0,2}[>\]▷]", re.IGNORECASE
+    r"[<\[◁]\s{0,2}(/?)\s{0,2}(?:think|thinking|thoughts?|reasoning|reflection|analysis|scratchpad)\s{0,2}[>\]▷]"
+    r"|<\|(?:begin|(end))_of_thought\|>",
+    re.IGNORECASE,
 )
 
 
@@ -35,7 +37,7 @@ def split_thinking(text: str) -> tuple[str, str]:
     inside: list[str] = []
     start, thinking = 0, False
     for tag in _THINKING.finditer(text):
-        if not tag[1]:
+        if not (tag[1] or tag[2]):
             if not thinking:
                 outside.append(text[start : tag.start()])
                 start, thinking = tag.end(), True
