@@ -9,6 +9,7 @@ some rollouts are missing; 130 interrupted. Heavy modules are imported inside th
 Not covered: looking at rollouts, comparing runs.
 """
 
+import io
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
@@ -154,6 +155,9 @@ def _is_given(context: typer.Context, name: str) -> bool:
 
 def main() -> None:
     """The console script: typed errors become one line and an exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal without UTF-8 gets question marks
+            stream.reconfigure(errors="replace")
     try:
         app()
     except KeyboardInterrupt:

@@ -19,8 +19,7 @@ import msgspec
 from whale_bench.store import Outcome
 from whale_envs.errors import UsageError
 
-Z95 = 1.959963984540054
-"""97.5% quantile of the normal distribution."""
+_T_TABLE = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281)
 
 
 class Score(msgspec.Struct, frozen=True):
@@ -31,8 +30,9 @@ class Score(msgspec.Struct, frozen=True):
     """Standard error, clustered by example; 0 for one example, whose spread is unknown."""
     low: float
     high: float
-    """95% interval. Where all example means are 0 or all are 1, the exact one-sided bound on the
-    number of examples stands in for the normal one, which would have no width."""
+    """95% interval within [0, 1], by Student's t over the example means. Where these are all equal it
+    would have no width: if all are 0 or all are 1 the exact bound for that many examples stands in,
+    otherwise Hoeffding's."""
 
 
 def mean_at_k(rewards: Sequence[Sequence[float]]) -> Score:
@@ -50,13 +50,32 @@ def mean_at_k(rewards: Sequence[Sequence[float]]) -> Score:
     n = len(means)
     mean = math.fsum(means) / n
     stderr = math.sqrt(math.fsum((m - mean) ** 2 for m in means) / (n - 1) / n) if n > 1 else 0.0
-    low, high = mean - Z95 * stderr, mean + Z95 * stderr
-    if stderr == 0.0 and mean in (0.0, 1.0):
+    if n == 1:
+        low, high = 0.0, 1.0
+    elif stderr > 0.0:
+        half = t_quantile(n - 1) * stderr
+        low, high = mean - half, mean + half
+    elif mean in (0.0, 1.0):
         bound = 0.025 ** (1 / n)
         low, high = (0.0, 1.0 - bound) if mean == 0.0 else (bound, 1.0)
-    elif n == 1:
-        low, high = 0.0, 1.0
+    else:
+        half = math.sqrt(math.log(40) / (2 * n))
+        low, high = mean - half, mean + half
     return Score(mean, stderr, max(0.0, low), min(1.0, high))
+
+
+def t_quantile(df: int) -> float:
+    """97.5% quantile of Student's t with `df` >= 1 degrees of freedom, to three decimals."""
+    if df <= len(_T_TABLE):
+        return _T_TABLE[df - 1]
+    z = 1.959963984540054  # the normal distribution's, corrected by Cornish and Fisher's expansion
+    terms = (
+        z,
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+    )
+    return math.fsum(term / df**power for power, term in enumerate(terms))
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:

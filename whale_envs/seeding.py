@@ -12,8 +12,6 @@ Not covered: the randomness inside a remote model server, which only receives a 
 import hashlib
 import random
 
-import numpy as np
-
 
 def derive_seed(namespace: str, seed: int, *index: int | str) -> int:
     """A seed in [0, 2**63) that depends on every argument and on nothing else."""
@@ -26,11 +24,6 @@ def derive_seed(namespace: str, seed: int, *index: int | str) -> int:
 def derive_rng(namespace: str, seed: int, *index: int | str) -> random.Random:
     """A `random.Random` on the stream of `derive_seed`."""
     return random.Random(derive_seed(namespace, seed, *index))
-
-
-def derive_generator(namespace: str, seed: int, *index: int | str) -> np.random.Generator:
-    """A numpy generator on the stream of `derive_seed`."""
-    return np.random.default_rng(derive_seed(namespace, seed, *index))
 
 
 def _escape(part: str) -> str:

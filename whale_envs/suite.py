@@ -26,7 +26,6 @@ class Domain:
     name: str
     """Also the name of its folder in `whale_envs`."""
     env_id: str
-    title: str
     token_budget: int
     """Published limit of sampled tokens per rollout (reference §2)."""
     tiers: Mapping[str, str]
@@ -49,7 +48,6 @@ DOMAINS: Mapping[str, Domain] = MappingProxyType(
             Domain(
                 name="chess_puzzles",
                 env_id="whale/ChessPuzzles-v0",
-                title="Chess Puzzles",
                 token_budget=8_129,
                 tiers={
                     "mini": "480 Lichess puzzles, embedded",
@@ -60,7 +58,6 @@ DOMAINS: Mapping[str, Domain] = MappingProxyType(
             Domain(
                 name="math_python",
                 env_id="whale/MathPython-v0",
-                title="Math with a Python interpreter",
                 token_budget=8_192,
                 tools=("code_interpreter",),
                 shown_by=("band",),

@@ -6,9 +6,9 @@ r"""What of a model's text counts: everything outside thinking tags.
     ''
 
 Tags are `<think>`, `<thinking>`, `<thought>`, `<reasoning>`, `<reflection>`, `<analysis>`,
-`<scratchpad>`, `[THINK]`, `◁think▷` and `<|begin_of_thought|>`, in any case. A tag that is never closed hides all that follows it; a closing tag that was
-never opened hides all that stands before it, for chat templates often open the tag in the prompt.
-Time is linear in the text.
+`<scratchpad>`, `[THINK]`, `◁think▷` and `<|begin_of_thought|>`, in any case. A tag that is never
+closed hides all that follows it; a closing tag that was never opened hides all that stands before it,
+for chat templates often open the tag in the prompt. Time is linear in the text.
 
 Not covered: reasoning that a server returns in a field of its own, which never gets here.
 """

@@ -12,9 +12,11 @@ from bench_fakes import EXAMPLES, in_process, play
 from whale_bench import Agent, Generation, Request, Rollout, Task, rollout
 from whale_bench.harness.base import Reply, View
 from whale_bench.harness.host import HarnessHost, load_harness
+from whale_bench.harness.provenance import is_sampled
 from whale_bench.models import Usage
 from whale_bench.models.scripted import ScriptedModel, load_scripted
 from whale_envs import DOMAINS, Domain, InfrastructureError, UnknownNameError, UsageError
+from whale_envs.chess_puzzles import make_puzzle
 from whale_envs.core import ExampleSet
 from whale_envs.errors import ModelError
 from whale_envs.testing import EchoEnv
@@ -471,9 +473,7 @@ def echo(monkeypatch: pytest.MonkeyPatch) -> ExampleSet[Any]:
     module = types.ModuleType("whale_envs.echo")
     module.ENV = EchoEnv  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    domain = Domain(
-        name="echo", env_id="whale/Echo-v0", title="Echo", token_budget=100, tiers={"mini": "words"}
-    )
+    domain = Domain(name="echo", env_id="whale/Echo-v0", token_budget=100, tiers={"mini": "words"})
     monkeypatch.setattr("whale_envs.suite.DOMAINS", {**DOMAINS, "echo": domain})
     return EchoEnv().examples
 
@@ -499,3 +499,38 @@ async def test_a_fault_after_the_last_right_word_cannot_happen_and_before_it_is_
     agent = Agent(ScriptedModel(lambda r: r.messages[-1].content.removeprefix("Say: ")), in_process(body))
     row = await rollout(Task("echo", echo), agent, three, sample=0, seed=0, key="k")
     assert (row.stop_condition, row.verdict.reward, len(row.steps)) == ("harness_error", 0.0, 2)
+
+
+THOUGHTS = ["<think>{}</think>", "<thinking>{}</thinking>", "[THINK]{}[/THINK]", "<THINK>{}</THINK>"]
+
+
+@pytest.mark.parametrize("thought", THOUGHTS)
+@pytest.mark.parametrize("form", ["{}", "<move>{}</move>", "[{}]"])
+async def test_a_move_in_thinking_tags_is_none_whatever_the_backend(thought: str, form: str) -> None:
+    puzzle = make_puzzle({"FEN": "6k1/5ppp/8/8/7p/8/5PPP/RR4K1 b - - 0 1", "Moves": "h4h3 a1a8"})
+    examples = ExampleSet([puzzle], name="one")
+    reply = thought.format("not " + form.format("g2h3")) + " Ra8#"
+    unfinished = thought.partition("{}")[0] + form.format("a1a8")
+    for text, solved in ((reply, True), (unfinished, False)):
+        agent = Agent(ScriptedModel(lambda _, text=text: text), load_harness("chess_puzzles"))
+        record = await rollout(
+            Task("chess_puzzles", examples), agent, puzzle, sample=0, seed=0, key=f"test:{solved}"
+        )
+        assert record.verdict.correct is solved
+        assert "g2h3" not in [step.action for step in record.steps]
+
+
+@pytest.mark.parametrize(
+    ("action", "text"),
+    [
+        ("O-O", "O-O-O"),
+        ("0-0", "0-0-0"),
+        ("e8", "e8=N"),
+        ("e7e8", "e7e8=N"),
+        ("a8", "a1-a8"),
+        ("d5", "e4xd5"),
+    ],
+)
+def test_a_part_of_what_was_said_is_not_what_was_said(action: str, text: str) -> None:
+    assert not is_sampled(action, [text])
+    assert is_sampled(action, [f"{action}, said twice: ({action})."])

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from whale_bench import Summary, mean_at_k, pass_at_k
-from whale_bench.scoring import summarise
+from whale_bench.scoring import summarise, t_quantile
 from whale_bench.store import Outcome
 from whale_envs import UsageError, Verdict
 
@@ -43,8 +43,20 @@ def test_o28_mean_and_standard_error_are_clustered_by_example() -> None:
     assert found.score is not None
     assert found.score.mean == 0.625
     assert found.score.stderr == pytest.approx(0.2394, abs=5e-5)
-    assert found.score.low == pytest.approx(0.625 - 1.96 * 0.23936, abs=1e-4)
+    assert (found.score.low, t_quantile(3)) == (0.0, 3.1824)  # 0.625 - 3.18 * 0.239, clipped
     assert found.score.high == 1.0  # clipped
+
+
+@pytest.mark.parametrize(("df", "t"), [(1, 12.706), (5, 2.571), (11, 2.201), (30, 2.042), (95, 1.985)])
+def test_the_quantile_of_student_is_right_to_three_decimals(df: int, t: float) -> None:
+    assert t_quantile(df) == pytest.approx(t, abs=6e-4)
+
+
+@pytest.mark.parametrize("rewards", [[[1, 0]] * 4, [[0]] * 3, [[1, 1]] * 40, [[0.5]]])
+def test_an_interval_always_has_a_width(rewards: list[list[float]]) -> None:
+    score = mean_at_k(rewards)
+    assert score.low <= score.mean <= score.high
+    assert score.high - score.low > 0.05
 
 
 def test_o28_an_incomplete_run_has_no_score_but_a_lower_bound() -> None:

@@ -96,7 +96,7 @@ def test_the_suite_cannot_be_changed() -> None:
     with pytest.raises(TypeError):
         DOMAINS["mine"] = DOMAINS["chess_puzzles"]  # type: ignore[index]
     with pytest.raises(AttributeError):
-        DOMAINS["chess_puzzles"].title = "Mine"  # type: ignore[misc]
+        DOMAINS["chess_puzzles"].env_id = "Mine"  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(("name", "tier"), EMBEDDED)

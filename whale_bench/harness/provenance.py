@@ -2,8 +2,8 @@
 
     >>> stands_in("a1a8", "My move: A1A8.")
     True
-    >>> stands_in("a1a8", "a1a80")
-    False
+    >>> stands_in("a1a8", "a1a80"), stands_in("O-O", "O-O-O")
+    (False, False)
 
 Sampled text is the final text and the arguments of tool calls, not reasoning. White space may be
 folded, and a move in UCI form may change case; everything else must stand there as a whole word, so
@@ -21,6 +21,9 @@ from collections.abc import Sequence
 from whale_bench.harness.python_code import same_code
 from whale_envs.core import ToolCall, parse_action
 
+_WORD = r"[^\W_]"
+_JOINTS = "-=:/"
+"""Between letters or digits these are inside a word: e8 does not stand in e8=N, nor O-O in O-O-O."""
 _UCI = re.compile(r"[a-h][1-8][a-h][1-8][qrbn]?\Z", re.IGNORECASE)
 
 
@@ -47,6 +50,6 @@ def stands_in(action: str, sampled: str) -> bool:
         return True
     if _UCI.match(needle):
         needle, text = needle.lower(), text.lower()
-    left = r"(?<![^\W_])" if needle[0].isalnum() else ""
-    right = r"(?![^\W_])" if needle[-1].isalnum() else ""
+    left = rf"(?<!{_WORD})(?<!{_WORD}[{_JOINTS}])" if needle[0].isalnum() else ""
+    right = rf"(?!{_WORD})(?![{_JOINTS}]{_WORD})" if needle[-1].isalnum() else ""
     return re.search(left + re.escape(needle) + right, text) is not None

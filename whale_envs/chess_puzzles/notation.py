@@ -7,9 +7,8 @@
 
 Rules of reading (the standard profile; the paper's own rule is `strict_uci`):
 
-* Text inside thinking tags (`<think>`, `<thinking>`, `<thought>`, `<reasoning>`, `<scratchpad>`,
-  `[THINK]`, `◁think▷`, in any case) is no answer. An unclosed tag hides what follows it, and a
-  closing tag that nothing opened hides what came before it: the prompt had opened it.
+* Text inside thinking tags is no answer (`whale_envs.text` lists the tags). An unclosed tag hides
+  what follows it, and a closing tag that nothing opened hides what came before it.
 * In order: the whole text, `<move>` tags, square brackets, bare UCI words. The first form that
   holds a move, a legal one or not, decides; two different moves in one form are none.
 * UCI in any case, SAN, long algebraic, castling as O-O, 0-0, e1g1, Kg1 or e1h1 (king takes rook);

@@ -32,6 +32,7 @@ import chess
 from whale_envs.chess_puzzles.examples import ChessPuzzle
 from whale_envs.chess_puzzles.notation import Reading, read_move, strict_uci
 from whale_envs.core import Profile, Transition, Verdict
+from whale_envs.errors import UsageError
 
 Fate = Literal["solution", "mate", "wrong_move", "illegal", "malformed"]
 
@@ -194,6 +195,9 @@ def verify(
     "max_turns" where they use up the turns.
     """
     actions = response.split("\n") if isinstance(response, str) else response
+    for action in actions:
+        if not isinstance(action, str):
+            raise UsageError(f"an action is a string, got {type(action).__name__}")
     game = PuzzleGame(puzzle, profile=profile, **retry_budgets)
     for action in actions[:max_turns]:
         if done := game.play(action).ended:
