@@ -10,12 +10,13 @@ import asyncio
 import importlib.util
 import platform
 import re
+import shlex
 import signal
 import sys
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,10 +28,10 @@ from rich.table import Table
 from whale_bench.evaluation import EvalPlan, Report, evaluate
 from whale_bench.harness.host import shipped_harnesses
 from whale_bench.models.registry import KINDS, load_backend
-from whale_bench.records import Rollout
 from whale_bench.scoring import Score, Summary
 from whale_envs import DOMAINS, SPLITS
 from whale_envs.core import PROFILES
+from whale_envs.errors import UsageError
 
 _MISSING_SHOWN = 8
 
@@ -40,6 +41,10 @@ class Run(NamedTuple):
 
     plan: EvalPlan | None
     folder: Path
+    base_url: str | None = None
+    """Where the server of a resumed run is now; None for where it was."""
+    automatic: bool = False
+    """The folder's name is ours: where it is taken, another one is."""
 
 
 def place(plans: Sequence[EvalPlan], out: Path | None) -> list[Run]:
@@ -51,16 +56,36 @@ def place(plans: Sequence[EvalPlan], out: Path | None) -> list[Run]:
     for number, plan in enumerate(plans):
         slug = re.sub(r"[^A-Za-z0-9.]+", "-", plan.model).strip("-")[-40:]
         name = f"{number}-{slug}" if out is not None else f"{stamp}-{plan.domain}-{slug}"
-        folder = parent / name
-        taken = {run.folder for run in runs}
-        while out is None and (folder.exists() or folder in taken):
-            folder = folder.with_name(folder.name + "-again")
-        runs.append(Run(plan, folder))
+        runs.append(Run(plan, parent / name, automatic=out is None))
     return runs
 
 
-def evaluate_all(runs: Sequence[Run], summaries: list[Summary], *, quiet: bool) -> None:
-    """Evaluates one run after another, each with a progress bar unless `quiet`; fills `summaries`.
+@contextmanager
+def _claimed(run: Run) -> Iterator[Run]:
+    """The run in a folder that no other process has; one in which nothing ran goes again."""
+    folder, number = run.folder, 1
+    while run.automatic:
+        try:
+            folder.mkdir(parents=True)
+            break
+        except FileExistsError:
+            number += 1
+            folder = run.folder.with_name(f"{run.folder.name}-{number}")
+        except OSError as error:
+            raise UsageError(f"{folder}: cannot be made into a run folder: {error}") from error
+    try:
+        yield run._replace(folder=folder)
+    finally:
+        if run.automatic:
+            with suppress(OSError):  # most often because there is something in it
+                folder.rmdir()
+                folder.parent.rmdir()
+
+
+def evaluate_all(runs: list[Run], summaries: list[Summary], *, quiet: bool) -> None:
+    """Evaluates one run after another, each with a progress bar unless `quiet`.
+
+    Fills `summaries`, and puts the folders that were really made into `runs`.
 
     Raises:
         UsageError: a model's name is wrong; found before anything runs.
@@ -74,15 +99,21 @@ def evaluate_all(runs: Sequence[Run], summaries: list[Summary], *, quiet: bool) 
         warnings.showwarning = lambda message, *_, **__: console.print(
             f"warning: {message}", style="yellow", markup=False
         )
-        for run in runs:
-            try:
-                with _progress(bars, run) as report:
-                    summaries.append(asyncio.run(_until_signal(run, report)))
-            except KeyboardInterrupt:
-                if (run.folder / "run.toml").is_file():
-                    hint = f"interrupted; go on with: whale-bench eval --resume {run.folder}"
-                    console.print(hint, markup=False)
-                raise
+        for number, planned in enumerate(runs):
+            with _claimed(planned) as run:
+                runs[number] = run
+                try:
+                    with _progress(bars, run) as report:
+                        summaries.append(asyncio.run(_until_signal(run, report)))
+                except KeyboardInterrupt:
+                    if (run.folder / "run.toml").is_file():
+                        console.print(f"interrupted; go on with: {_resume(run)}", markup=False)
+                    raise
+
+
+def _resume(run: Run) -> str:
+    """The command that goes on with a run."""
+    return f"whale-bench eval --resume {shlex.quote(str(run.folder))}"
 
 
 async def _until_signal(run: Run, report: Report) -> Summary:
@@ -98,7 +129,7 @@ async def _until_signal(run: Run, report: Report) -> Summary:
 
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop)
     try:
-        return await evaluate(run.plan, run.folder, report=report)
+        return await evaluate(run.plan, run.folder, report=report, base_url=run.base_url)
     except asyncio.CancelledError:
         if stopped:
             raise KeyboardInterrupt from None
@@ -108,7 +139,7 @@ async def _until_signal(run: Run, report: Report) -> Summary:
 @contextmanager
 def _progress(console: Console, run: Run) -> Iterator[Report]:
     """A bar with rollouts/s, running mean and time left; plain lines where there is no terminal."""
-    began, rewards, first = time.monotonic(), [0.0, 0.0], [0]
+    began, first = time.monotonic(), -1
     label = run.plan.model if run.plan else f"resuming {run.folder}"
     columns = (
         TextColumn("{task.description}", markup=False),
@@ -122,16 +153,12 @@ def _progress(console: Console, run: Run) -> Iterator[Report]:
         task = bar.add_task(label, total=None, rate="", mean="")
         last_line = began
 
-        def report(finished: int, total: int, record: Rollout | None) -> None:
-            nonlocal last_line
+        def report(finished: int, total: int, reward: float | None) -> None:
+            nonlocal first, last_line
             now = time.monotonic()
-            if record is None and not rewards[1]:
-                first[0] = finished
-            if record is not None:
-                rewards[0] += record.verdict.reward
-                rewards[1] += 1
-            rate = f"{(finished - first[0]) / max(now - began, 1e-9):.1f} rollouts/s"
-            mean = f"mean {rewards[0] / rewards[1]:.3f}" if rewards[1] else ""
+            first = finished if first < 0 else first
+            rate = f"{(finished - first) / max(now - began, 1e-9):.1f} rollouts/s"
+            mean = "" if reward is None else f"mean {reward:.3f}"
             bar.update(task, completed=finished, total=total, rate=rate, mean=mean)
             if not console.is_terminal and (now - last_line > 10 or finished == total):
                 last_line = now
@@ -170,7 +197,7 @@ def show(summaries: Sequence[Summary], runs: Sequence[Run], *, as_json: bool) ->
             lines.print(
                 f"  incomplete: {len(summary.missing)} rollouts are missing and count for nothing: {shown}"
                 + (f" and {more} more (summary.json)" if more > 0 else "")
-                + f"\n  go on with: whale-bench eval --resume {run.folder}",
+                + f"\n  go on with: {_resume(run)}",
                 markup=False,
                 style="red",
             )

@@ -8,8 +8,8 @@ tested.
 
 One coroutine per rollout, on one event loop; retrieval, tools and slow verification are awaited.
 Failures: what the model or the harness does wrong ends the rollout as a zero-reward record with a
-typed `stop_condition`; `InfrastructureError` and `UsageError` go to the caller, who leaves the
-rollout missing or stops the run.
+typed `stop_condition`; `InfrastructureError` (as `LostRolloutError`, with what was used until then)
+and `UsageError` go to the caller, who leaves the rollout missing or stops the run.
 
 Not covered: scheduling many rollouts, and the ledger, see `evaluation.py`.
 """
@@ -25,13 +25,14 @@ import msgspec
 from whale_bench.harness.base import Act, Ask, Nudge, Reply, Stop, Turn, View
 from whale_bench.harness.host import HarnessHost
 from whale_bench.harness.provenance import is_sampled
+from whale_bench.ledger import Charge
 from whale_bench.models.base import Backend, Generation, Message, Request, Sampling, TokenBackend
 from whale_bench.models.splice import splice
 from whale_bench.records import Rollout, Segment, Step
 from whale_bench.text import scrub, scrub_all
 from whale_envs import ExampleSet, RolloutError, UnknownNameError, Verdict, get_domain, make_env
 from whale_envs.core import Example, Profile, TextEnv
-from whale_envs.errors import HarnessError
+from whale_envs.errors import HarnessError, InfrastructureError
 from whale_envs.seeding import derive_seed
 from whale_envs.text import split_thinking
 
@@ -62,6 +63,12 @@ class Agent:
     sampling: Sampling = DEFAULT_SAMPLING
 
 
+class LostRolloutError(InfrastructureError):
+    """A server or worker failed in the middle of a rollout; `used` is what that had cost so far."""
+
+    used = Charge(rollouts=1)
+
+
 def env_options(domain: str, harness: HarnessHost) -> dict[str, int]:
     """The harness's options for the environment, held within the environment's bounds.
 
@@ -89,6 +96,8 @@ class _Progress:
     steps: list[Step] = field(default_factory=list)
     cut: bool = False
     """Whether the last reply was cut off."""
+    asking: bool = False
+    """Whether the model has been asked and has not replied."""
 
     @property
     def sampled(self) -> int:
@@ -107,6 +116,18 @@ class _Progress:
             return self.cut and request.max_tokens == left
         return left < 0 or (left == 0 and self.cut)
 
+    def used(self) -> Charge:
+        """What the rollout has cost so far; nobody knows the tokens of a call without an answer."""
+        tokens = [(s.prompt_tokens, s.sampled_tokens) for s in self.segments]
+        return Charge(
+            rollouts=1,
+            prompt_tokens=sum(prompt or 0 for prompt, _ in tokens),
+            sampled_tokens=self.sampled,
+            model_calls=len(tokens),
+            tool_calls=int(self.env.counters().get("tool_calls", 0)),
+            unmetered_tokens=self.asking or any(None in pair for pair in tokens),
+        )
+
 
 async def rollout(task: Task, agent: Agent, example: Example, *, sample: int, seed: int, key: str) -> Rollout:
     """Plays one example to its end.
@@ -120,7 +141,7 @@ async def rollout(task: Task, agent: Agent, example: Example, *, sample: int, se
         key: unique name of the rollout in its run.
 
     Raises:
-        InfrastructureError: a server or worker failed after its retries; the rollout is missing.
+        LostRolloutError: a server or worker failed after its retries; the rollout is missing.
         UsageError: a setting can never work.
     """
     began = time.perf_counter()
@@ -142,6 +163,10 @@ async def rollout(task: Task, agent: Agent, example: Example, *, sample: int, se
         verdict = await _play(task, agent, now, sample=sample, seed=seed, example=example)
     except RolloutError as failure:
         verdict, error = env.truncate(failure.reason), failure.detail
+    except InfrastructureError as failure:
+        lost = LostRolloutError(str(failure))
+        lost.used = msgspec.structs.replace(now.used(), seconds=time.perf_counter() - began)
+        raise lost from failure
     counters = env.counters()
     known = [s for s in now.segments if s.sampled_tokens is not None]
     prompts = [s.prompt_tokens for s in now.segments if s.prompt_tokens is not None]
@@ -196,7 +221,9 @@ async def _play(
         )
         if isinstance(agent.backend, TokenBackend):
             request = splice(agent.backend, request, now.segments[-1] if now.segments else None)
+        now.asking = True
         generation = _clean(await agent.backend.generate(request))
+        now.asking = False
         now.segments.append(_segment(request, generation))
         now.cut = generation.finish_reason == "length"
         if now.over_budget(request):

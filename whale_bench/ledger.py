@@ -10,8 +10,8 @@ executed, never as charged. Where the record of a settled rollout was lost, `rep
 attempt that made it anew; it, too, counts as executed only.
 
 `charged` is what a budget counts. `executed` adds what was spent for nothing: interrupted, failed
-and repeated attempts. Where those stopped before their tokens were known, only the rollout is
-counted.
+and repeated attempts. A failed one counts with the tokens it had used; of an interrupted one only the
+rollout is known, and its tokens are flagged as unmetered.
 
 SQLite in WAL mode, one writer process per run (`RunStore` holds the lock); readers are free.
 
@@ -24,11 +24,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import msgspec
 
-from whale_envs.errors import DataError, UsageError
+from whale_envs.errors import DataError, InfrastructureError, UsageError
 
 Kind = Literal["reserve", "settle", "missing", "interrupted", "repeated"]
 
@@ -59,7 +59,7 @@ class Charge(msgspec.Struct, frozen=True):
     seconds: float = 0.0
     """Wall seconds of the rollout."""
     unmetered_tokens: bool = False
-    """True where the server did not say how many tokens were used."""
+    """True where nobody said how many tokens were used; the counts are then too low."""
 
 
 class Event(NamedTuple):
@@ -93,6 +93,7 @@ class Ledger:
     def __init__(self, path: Path, *, readonly: bool = False) -> None:
         if readonly and not path.is_file():
             raise UsageError(f"{path}: there is no ledger")
+        self.path = path
         self._readonly = readonly
         target = f"{path.absolute().as_uri()}?mode={'ro' if readonly else 'rwc'}"
         try:
@@ -125,9 +126,7 @@ class Ledger:
         if purpose not in PURPOSES:
             raise UsageError(f"unknown purpose {purpose!r}; valid: {', '.join(PURPOSES)}")
         begun = ended = settled = 0
-        for kind, n in self._db.execute(
-            "SELECT kind, count(*) FROM events WHERE key = ? GROUP BY kind", [key]
-        ):
+        for kind, n in self._read("SELECT kind, count(*) FROM events WHERE key = ? GROUP BY kind", key):
             begun += n if kind == "reserve" else 0
             ended += n if kind != "reserve" else 0
             settled += n if kind == "settle" else 0
@@ -148,7 +147,7 @@ class Ledger:
 
     def interrupt(self, key: str, attempt: int) -> None:
         """Closes an attempt that a killed process left open; it is not charged."""
-        self._end("interrupted", key, attempt, Charge(rollouts=1))
+        self._end("interrupted", key, attempt, Charge(rollouts=1, unmetered_tokens=True))
 
     def repeat(self, key: str, attempt: int, charge: Charge) -> None:
         """Closes an attempt that made a lost record anew; the key's one charge stays as it was."""
@@ -156,7 +155,7 @@ class Ledger:
 
     def open_reservations(self) -> list[tuple[str, int]]:
         """(key, attempt) of every reservation without an end, in order."""
-        rows = self._db.execute(
+        rows = self._read(
             "SELECT key, attempt FROM events r WHERE kind = 'reserve' AND NOT EXISTS "
             "(SELECT 1 FROM events e WHERE e.key = r.key AND e.attempt = r.attempt AND e.kind != 'reserve') "
             "ORDER BY seq"
@@ -164,7 +163,7 @@ class Ledger:
         return [(key, attempt) for key, attempt in rows]
 
     def settled_keys(self) -> set[str]:
-        return {key for (key,) in self._db.execute("SELECT key FROM events WHERE kind = 'settle'")}
+        return {key for (key,) in self._read("SELECT key FROM events WHERE kind = 'settle'")}
 
     def totals(self, *kinds: Kind) -> dict[str, Charge]:
         """Sums by purpose of the events of these kinds."""
@@ -186,7 +185,7 @@ class Ledger:
     def events(self) -> Iterator[Event]:
         """All events in order."""
         columns = ", ".join(Event._fields)
-        return (Event(*row) for row in self._db.execute(f"SELECT {columns} FROM events ORDER BY seq"))  # noqa: S608
+        return (Event(*row) for row in self._read(f"SELECT {columns} FROM events ORDER BY seq"))  # noqa: S608
 
     def audit(self) -> int:
         """Recomputes the chain; returns the number of events.
@@ -215,22 +214,32 @@ class Ledger:
         self.close()
 
     def _end(self, kind: Kind, key: str, attempt: int, charge: Charge) -> None:
-        row = self._db.execute(
-            "SELECT purpose FROM events WHERE key = ? AND attempt = ? AND kind = 'reserve'", [key, attempt]
-        ).fetchone()
-        if row is None:
+        found = "SELECT purpose FROM events WHERE key = ? AND attempt = ? AND kind = 'reserve'"
+        purposes = [purpose for (purpose,) in self._read(found, key, attempt)]
+        if not purposes:
             raise UsageError(f"attempt {attempt} of rollout {key!r} was never reserved")
         try:
-            self._append(kind, key, attempt, row[0], msgspec.json.encode(charge).decode())
+            self._append(kind, key, attempt, purposes[0], msgspec.json.encode(charge).decode())
         except sqlite3.IntegrityError as error:
             raise UsageError(f"attempt {attempt} of rollout {key!r} has ended already") from error
+
+    def _read(self, query: str, *values: object) -> Iterator[tuple[Any, ...]]:
+        try:
+            yield from self._db.execute(query, values)
+        except sqlite3.Error as error:
+            raise DataError(f"{self.path}: is damaged: {error}") from error
 
     def _append(self, kind: Kind, key: str, attempt: int, purpose: str, charge: str) -> None:
         if self._readonly:
             raise UsageError(f"this ledger was opened to be read only, so {kind} {key!r} is refused")
         event = Event(self._seq + 1, kind, key, attempt, purpose, time.time(), charge, self._last, "")
         event = event._replace(hash=_digest(event))
-        self._db.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", event)
+        try:
+            self._db.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", event)
+        except sqlite3.IntegrityError:
+            raise
+        except sqlite3.Error as error:
+            raise InfrastructureError(f"{self.path}: cannot be written: {error}") from error
         self._seq, self._last = event.seq, event.hash
 
 

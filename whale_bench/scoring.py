@@ -128,7 +128,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     sampled_tokens: int | None
     """Sums over finished rollouts; None where the server does not say."""
     seconds: dict[str, float]
-    """Wall seconds of this launch, by part."""
+    """Wall seconds by part, summed over launches."""
     problems: dict[str, int]
     """Infrastructure failures of this launch and how many rollouts each left missing."""
     warnings: list[str]

@@ -1,7 +1,7 @@
 """A run is a folder that people can read.
 
     runs/20260901-120000-chess_puzzles-random/
-        run.toml               resolved settings, versions, hashes
+        run.toml               resolved settings, versions, hashes, and a hash of all these
         harness.py             the harness as it was
         rollouts-0000.jsonl    one rollout a line, append-only; one file per launch
         ledger.sqlite          the account (ledger.py)
@@ -10,16 +10,18 @@
 
 A line is written whole before the ledger settles it, so a process killed at any instant loses only
 rollouts in flight. A last line cut in the middle is read past with a warning, and its rollout runs
-again. A key that stands twice counts once, the first time.
+again. A key that stands twice counts once, the first time. Settings that were edited, and lines of
+another run, are refused.
 
 Not covered: runs written by two processes at once, which the lock refuses.
 """
 
 import fcntl
+import hashlib
 import os
 import tomllib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -30,10 +32,13 @@ import tomli_w
 from whale_bench.records import Rollout
 from whale_bench.text import scrub_all
 from whale_envs.core import Verdict
-from whale_envs.errors import UsageError
+from whale_envs.errors import InfrastructureError, UsageError
 
 FORMAT = 1
 """Version of the folder's layout, in run.toml."""
+
+_OF_THE_RUN = ("domain", "seed", "weights_id", "harness_id")
+"""What every line shares with run.toml."""
 
 _TEMPORARY = ".half-written-"
 """Begins the names of files that a kill may leave behind."""
@@ -93,34 +98,39 @@ class RunStore:
             UsageError: the folder holds something already, or cannot be made.
         """
         settings = {"format": FORMAT, **settings}
+        settings["settings_id"] = settings_id(settings)
         try:
             folder.mkdir(parents=True, exist_ok=True)
             if any(not path.name.startswith(_TEMPORARY) for path in folder.iterdir()):
                 raise UsageError(f"{folder} is not empty; give --out another folder, or --resume this one")
             _write_whole(folder / "run.toml", tomli_w.dumps(settings).encode())
-            store = cls(folder, settings)
-            store.write_harness(harness_source)
+            _write_whole(folder / "harness.py", harness_source.encode())
         except OSError as error:
             raise UsageError(f"{folder}: cannot be made into a run folder: {error}") from error
-        return store
+        return cls(folder, settings)
 
     @classmethod
     def open(cls, folder: Path) -> Self:
         """An existing run.
 
         Raises:
-            UsageError: the folder is no run, or one of another layout.
+            UsageError: the folder is no run, or one of another layout, or its settings were edited.
         """
         path = folder / "run.toml"
         try:
             settings = tomllib.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError as error:
             raise UsageError(f"{folder} is no run folder: there is no {path.name} in it") from error
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise UsageError(f"{path}: cannot be read: {error}") from error
         if settings.get("format") != FORMAT:
             raise UsageError(
                 f"{path}: layout {settings.get('format')!r} is not {FORMAT}, the one this version reads"
+            )
+        if settings.get("settings_id") != settings_id(settings):
+            raise UsageError(
+                f"{path}: its settings are not those that the run began with (its settings_id is another); "
+                "put back what was edited, or begin a new run"
             )
         return cls(folder, settings)
 
@@ -146,41 +156,59 @@ class RunStore:
         self._file = self._lock = None
 
     def append(self, rollout: Rollout) -> None:
-        """Writes one line; it is with the operating system when this returns."""
+        """Writes one line; it is with the operating system when this returns.
+
+        Raises:
+            InfrastructureError: the line cannot be written, or not whole; the next begins a new part.
+        """
         if self._lock is None:
             raise UsageError("a run is written inside `with store:` only")
-        if self._file is None:
-            numbers = [part.stem.removeprefix("rollouts-") for part in self._parts()]
-            number = max((int(number) for number in numbers if number.isdecimal()), default=-1) + 1
-            path = self.folder / f"rollouts-{number:04d}.jsonl"
-            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
         try:
             line = msgspec.json.encode(rollout)
         except UnicodeEncodeError:
             line = msgspec.json.encode(scrub_all(msgspec.to_builtins(rollout)))
         view = memoryview(line + b"\n")
-        while view:
-            view = view[os.write(self._file, view) :]
+        try:
+            if self._file is None:
+                self._file = os.open(
+                    self._next_part(), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644
+                )
+            while view:
+                view = view[os.write(self._file, view) :]
+        except OSError as error:
+            if self._file is not None:
+                os.close(self._file)
+                self._file = None
+            raise InfrastructureError(f"{self.folder}: a rollout cannot be written: {error}") from error
 
     def rollouts(self) -> Iterator[Rollout]:
-        """Every rollout once, in the order in which they finished."""
+        """Every rollout once, in the order in which they finished.
+
+        Raises:
+            UsageError: a file cannot be read, or holds a rollout of another run.
+        """
         decoder = msgspec.json.Decoder(Rollout)
         seen: set[str] = set()
         for part in self._parts():
-            with part.open("rb") as lines:
-                for number, line in enumerate(lines, start=1):
-                    try:
-                        row = decoder.decode(line)
-                    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                        warnings.warn(
-                            f"{part}:{number}: not a whole rollout, passed over: {error}",
-                            DamagedLineWarning,
-                            stacklevel=2,
+            for number, line in enumerate(_lines(part), start=1):
+                try:
+                    row = decoder.decode(line)
+                except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                    warnings.warn(
+                        f"{part}:{number}: not a whole rollout, passed over: {error}",
+                        DamagedLineWarning,
+                        stacklevel=2,
+                    )
+                    continue
+                for name in _OF_THE_RUN:
+                    if name in self.settings and getattr(row, name) != self.settings[name]:
+                        raise UsageError(
+                            f"{part}:{number}: rollout {row.key!r} is of another run: its {name} is "
+                            f"{getattr(row, name)!r}, that of run.toml is {self.settings[name]!r}"
                         )
-                        continue
-                    if row.key not in seen:
-                        seen.add(row.key)
-                        yield row
+                if row.key not in seen:
+                    seen.add(row.key)
+                    yield row
 
     def outcomes(self) -> Iterator[Outcome]:
         """The outcome of every rollout once."""
@@ -189,15 +217,56 @@ class RunStore:
     def write_harness(self, source: str) -> None:
         """Writes harness.py, whole or not at all, if it is not there."""
         if not (self.folder / "harness.py").exists():
-            _write_whole(self.folder / "harness.py", source.encode())
+            self._write("harness.py", source.encode())
+
+    def write_base_url(self, base_url: str | None) -> None:
+        """Writes where the server is now into run.toml, if that says otherwise."""
+        if base_url is not None and base_url != self.settings.get("base_url"):
+            self.settings["base_url"] = base_url
+            self._write("run.toml", tomli_w.dumps(self.settings).encode())
 
     def write_summary(self, summary: Any) -> None:
         """Writes summary.json, whole or not at all."""
         text = msgspec.json.format(msgspec.json.encode(summary, order="sorted"), indent=2)
-        _write_whole(self.folder / "summary.json", text + b"\n")
+        self._write("summary.json", text + b"\n")
+
+    def read_summary(self) -> bytes | None:
+        """What summary.json holds; None where there is none."""
+        path = self.folder / "summary.json"
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise UsageError(f"{path}: cannot be read: {error}") from error
+
+    def _write(self, name: str, data: bytes) -> None:
+        try:
+            _write_whole(self.folder / name, data)
+        except OSError as error:
+            raise InfrastructureError(f"{self.folder / name}: cannot be written: {error}") from error
 
     def _parts(self) -> list[Path]:
         return sorted(self.folder.glob("rollouts-*.jsonl"))
+
+    def _next_part(self) -> Path:
+        numbers = [part.stem.removeprefix("rollouts-") for part in self._parts()]
+        number = max((int(number) for number in numbers if number.isdecimal()), default=-1) + 1
+        return self.folder / f"rollouts-{number:04d}.jsonl"
+
+
+def settings_id(settings: Mapping[str, Any]) -> str:
+    """Hash of a run's settings, but for the server's address, which may change."""
+    kept = {name: value for name, value in settings.items() if name not in ("settings_id", "base_url")}
+    return f"sha256:{hashlib.sha256(msgspec.json.encode(kept, order='sorted')).hexdigest()}"
+
+
+def _lines(part: Path) -> Iterator[bytes]:
+    try:
+        with part.open("rb") as lines:
+            yield from lines
+    except OSError as error:
+        raise UsageError(f"{part}: cannot be read: {error}") from error
 
 
 def _write_whole(path: Path, data: bytes) -> None:

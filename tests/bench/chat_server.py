@@ -1,14 +1,16 @@
 """A real chat server on the loopback, scripted by one function; for tests of the client."""
 
+import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 from aiohttp import web
 
 Script = Callable[[dict[str, Any], int], Any]
-"""(request's payload, number of the request from 0) -> text, a body as dict, bytes, or an `Answer`."""
+"""(request's payload, number of the request from 0) -> text, a body as dict, bytes, an `Answer`, HANG_UP,
+SILENCE or `Trickle`."""
 
 
 class Answer:
@@ -20,6 +22,15 @@ class Answer:
 
 
 HANG_UP = Answer(0)
+SILENCE = Answer(0)
+"""No byte, as long as the server lives."""
+
+
+class Trickle:
+    """A reply of one byte at a time."""
+
+    def __init__(self, text: str, every: float) -> None:
+        self.body, self.every = json.dumps(completion(text)).encode(), every
 
 
 def completion(message: Any, finish: Any = "stop", usage: Any = None) -> dict[str, Any]:
@@ -34,21 +45,32 @@ class Server:
         self.headers: list[Mapping[str, str]] = []
         self.most_at_once = self._now = 0
         self.url = ""
+        self.closing = asyncio.Event()
+        self.before: Callable[[dict[str, Any]], Awaitable[None]] | None = None
+        """Awaited before each answer."""
 
-    async def answer(self, request: web.Request) -> web.Response:
+    async def answer(self, request: web.Request) -> web.StreamResponse:
         self._now += 1
         self.most_at_once = max(self.most_at_once, self._now)
         try:
             payload = await request.json()
+            number = len(self.requests)
             self.requests.append(payload)
             self.headers.append(request.headers)
-            found = self.script(payload, len(self.requests) - 1)
+            if self.before is not None:
+                await self.before(payload)
+            found = self.script(payload, number)
         finally:
             self._now -= 1
         if found is HANG_UP:
             assert request.transport is not None
             request.transport.abort()
             return web.Response()
+        if found is SILENCE:
+            await self.closing.wait()
+            return web.Response()
+        if isinstance(found, Trickle):
+            return await self._trickle(request, found)
         if isinstance(found, Answer):
             return web.Response(status=found.status, body=found.body, headers=found.headers)
         if isinstance(found, bytes):
@@ -56,6 +78,17 @@ class Server:
         if isinstance(found, str):
             found = completion(found, usage={"prompt_tokens": 10, "completion_tokens": 2})
         return web.Response(body=json.dumps(found).encode())
+
+    async def _trickle(self, request: web.Request, found: Trickle) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        try:
+            for byte in found.body:
+                await response.write(bytes([byte]))
+                await asyncio.sleep(found.every)
+        except ConnectionError:  # the client has had enough
+            pass
+        return response
 
 
 @asynccontextmanager
@@ -72,4 +105,5 @@ async def serve(script: Script) -> AsyncIterator[Server]:
     try:
         yield server
     finally:
+        server.closing.set()
         await runner.cleanup()

@@ -6,13 +6,14 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from bench_fakes import FILES, HEAD, alive, children, results, settled, wait_for
 
-from whale_bench import cli
+from whale_bench import cli, commands
 from whale_bench.models.openai import OpenAIBackend
 
 EVAL = ["eval", "chess_puzzles", "-m", "scripted/random", "-n", "4", "-k", "2"]
@@ -128,6 +129,52 @@ def test_a_finished_run_can_be_resumed_and_shows_the_same(whale: Any) -> None:
     assert {**first, "seconds": 0} == {**again, "seconds": 0}
 
 
+def test_runs_begun_at_the_same_time_get_folders_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    begun = [process(*EVAL, "--json") for _ in range(5)]
+    folders = set()
+    for number, running in enumerate(begun):
+        out, err = running.communicate(timeout=60)
+        assert (number, running.returncode, err) == (number, 0, "")
+        folders.add(json.loads(out)[0]["folder"])
+    assert {str(p.relative_to(tmp_path)) for p in (tmp_path / "runs").iterdir()} == folders
+    assert len(folders) == 5
+
+
+def test_a_folder_that_is_taken_in_the_same_second_is_left_alone(
+    whale: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commands.time, "strftime", lambda _: "now")
+    taken = tmp_path / "runs" / "now-chess_puzzles-scripted-random"
+    taken.mkdir(parents=True)
+    done = whale(*EVAL, "-m", "scripted/random", "--json")
+    assert [row["folder"] for row in json.loads(done.out)] == [
+        f"runs/{taken.name}-2",
+        f"runs/{taken.name}-3",
+    ]
+    assert not list(taken.iterdir())
+
+
+def test_where_no_folder_can_be_made_is_one_line(whale: Any, tmp_path: Path) -> None:
+    (tmp_path / "runs").write_text("")
+    done = whale(*EVAL)
+    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+    assert "cannot be made into a run folder" in done.err
+
+
+def test_a_resume_at_another_address_goes_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str | None] = []
+
+    async def evaluate(plan: Any, folder: Path, *, base_url: str | None, report: Any) -> Any:
+        asked.append(base_url)
+
+    monkeypatch.setattr(commands, "evaluate", evaluate)
+    commands.evaluate_all([commands.Run(None, tmp_path, "http://new/v1")], [], quiet=True)
+    assert asked == ["http://new/v1"]
+
+
 @pytest.mark.filterwarnings("default::whale_bench.store.DamagedLineWarning")
 def test_a_damaged_line_is_read_past_with_a_warning(whale: Any, tmp_path: Path) -> None:
     whale(*EVAL, "--out", "here")
@@ -136,7 +183,7 @@ def test_a_damaged_line_is_read_past_with_a_warning(whale: Any, tmp_path: Path) 
     for more in ([], ["--json"]):
         done = whale("eval", "--resume", "here", *more)
         assert done.code == 0
-        assert "rollouts-0000.jsonl:8: not a whole rollout, passed over" in done.err
+        assert done.err.count("rollouts-0000.jsonl:8: not a whole rollout, passed over") == 1
     assert len(settled(tmp_path / "here")) == 8
 
 
@@ -226,6 +273,60 @@ def test_a_broken_harness_file_is_one_line_with_file_and_line(
     assert not (tmp_path / "here").exists()
 
 
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "settings gone": lambda run: (run / "run.toml").write_text("format = 1\n"),
+    "settings edited": lambda run: edited(run / "run.toml", "k = 2", 'k = "2"'),
+    "model a number": lambda run: edited(run / "run.toml", 'model = "scripted/random"', "model = 5"),
+    "domain a list": lambda run: edited(run / "run.toml", '"chess_puzzles"', '["a"]'),
+    "no fixture": lambda run: edited(run / "run.toml", "fixture = true", ""),
+    "no toml": lambda run: (run / "run.toml").write_bytes(b"\xff\x00"),
+    "settings a folder": lambda run: swapped(run / "run.toml"),
+    "rollouts a folder": lambda run: swapped(run / "rollouts-0000.jsonl"),
+    "summary a folder": lambda run: swapped(run / "summary.json"),
+    "ledger a folder": lambda run: swapped(run / "ledger.sqlite"),
+    "ledger no ledger": lambda run: (run / "ledger.sqlite").write_text("hello " * 1000),
+    "lock a folder": lambda run: swapped(run / "run.lock"),
+    "another run's line": lambda run: edited(run / "rollouts-0000.jsonl", '"seed":0,"h', '"seed":1,"h'),
+}
+
+
+def edited(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def swapped(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+@pytest.mark.parametrize("what", DAMAGE)
+def test_a_damaged_run_folder_is_one_line(whale: Any, tmp_path: Path, what: str) -> None:
+    whale(*EVAL, "--out", "here")
+    DAMAGE[what](tmp_path / "here")
+    done = whale("eval", "--resume", "here")
+    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+    assert done.err.startswith("whale-bench: ")
+
+
+def test_a_full_disk_is_one_line_and_the_run_can_go_on(tmp_path: Path) -> None:
+    limited = f"ulimit -f 60; exec {sys.executable} -m whale_bench.cli"  # no file longer than 60 KiB
+    plan = "eval chess_puzzles -m scripted/random -n 40 -k 2 --json --out"
+    done = subprocess.run(
+        ["bash", "-c", f"{limited} {plan} {tmp_path / 'run'}"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "cannot be written: " in done.stderr
+    assert done.stderr.count("\n") == 1
+    with process("eval", "--resume", str(tmp_path / "run"), "--json") as again:
+        out, _ = again.communicate(timeout=60)
+    assert json.loads(out)[0]["complete"]
+    with process(*plan.split(), str(tmp_path / "whole")) as whole:
+        whole.communicate(timeout=60)
+    assert settled(tmp_path / "run") == settled(tmp_path / "whole")
+
+
 # --- check-harness --------------------------------------------------------------------------------
 
 
@@ -250,6 +351,8 @@ def test_a_dead_server_makes_a_run_incomplete_and_names_what_is_missing(
     monkeypatch.setitem(defaults, "backoff_seconds", 0.0)
     url = dead_url()
     arguments = ["eval", "chess_puzzles", "-m", "openai/m", "--base-url", url, "-n", "3", "-k", "2"]
+    done = whale(*arguments, "--out", "my run")
+    assert "go on with: whale-bench eval --resume 'my run'" in done.out
     done = whale(*arguments, "--out", "here")
     assert done.code == 3
     assert "6 rollouts are missing" in done.out
@@ -283,7 +386,7 @@ def test_a_server_beside_a_fixture_needs_one_address_only(
 def test_an_interrupted_run_says_how_to_go_on_and_does(
     number: int, harness: list[str], tmp_path: Path
 ) -> None:
-    folder = tmp_path / "run"
+    folder = tmp_path / "my run"
     plan = ["eval", "chess_puzzles", "-m", "scripted/noisy-oracle:0.7", "-k", "24", "-c", "4", *harness]
     with process(*plan, "--out", str(folder)) as running:
         assert wait_for(lambda: any(p.stat().st_size > 2000 for p in folder.glob("rollouts-*")), running)
@@ -293,7 +396,7 @@ def test_an_interrupted_run_says_how_to_go_on_and_does(
         out, err = running.communicate(timeout=30)
     assert running.returncode == 130
     assert not any(alive(pid) for pid in workers)
-    assert f"go on with: whale-bench eval --resume {folder}" in err.replace("\n", "")
+    assert f"go on with: whale-bench eval --resume '{folder}'" in err.replace("\n", "")
     assert "Traceback" not in err
     begun = len(results(folder))
     assert 0 < begun < 96 * 24

@@ -1,6 +1,7 @@
 """The rollout engine on scripted replies: what is played, what ends a rollout, and what is on record."""
 
 import asyncio
+import pickle
 import sys
 import types
 from typing import Any
@@ -10,9 +11,11 @@ import pytest
 from bench_fakes import EXAMPLES, in_process, play
 
 from whale_bench import Agent, Generation, Request, Rollout, Task, rollout
+from whale_bench.engine import LostRolloutError
 from whale_bench.harness.base import Reply, View
 from whale_bench.harness.host import HarnessHost, load_harness
 from whale_bench.harness.provenance import is_sampled
+from whale_bench.ledger import Charge
 from whale_bench.models import Usage
 from whale_bench.models.scripted import ScriptedModel, load_scripted
 from whale_envs import DOMAINS, Domain, InfrastructureError, UnknownNameError, UsageError
@@ -361,6 +364,43 @@ async def test_infrastructure_and_misuse_go_to_the_caller(error: Exception) -> N
 
     with pytest.raises(type(error), match=str(error)):
         await play(reply)
+
+
+async def test_o31_what_a_lost_rollout_used_goes_to_the_caller_with_the_error() -> None:
+    replies = iter([counted(GOLD[0], 2)])
+
+    def reply(request: Request) -> Generation:
+        if (found := next(replies, None)) is None:
+            raise InfrastructureError("down")
+        return found
+
+    with pytest.raises(LostRolloutError, match=r"^down$") as caught:
+        await play(reply, example=TWO_PLIES)
+    used = caught.value.used
+    assert used.seconds > 0
+    assert msgspec.structs.replace(used, seconds=0.0) == Charge(1, 5, 2, 1, 0, unmetered_tokens=True)
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert (str(again), again.used) == ("down", used)
+
+
+@pytest.mark.parametrize(("tokens", "unmetered"), [(2, False), (None, True)])
+async def test_o31_tokens_are_known_where_a_worker_and_not_the_model_failed(
+    tokens: int | None, unmetered: bool
+) -> None:
+    class Broken(HarnessHost):
+        def __init__(self) -> None:
+            self.inner = load_harness("chess_puzzles")
+            self.name, self.source, self.settings = self.inner.name, self.inner.source, self.inner.settings
+
+        async def call(self, view: View, reply: Reply | None = None) -> Any:
+            if reply is not None:
+                raise InfrastructureError("no worker")
+            return await self.inner.call(view)
+
+    with pytest.raises(LostRolloutError) as caught:
+        await play(lambda r: counted(GOLD[0], tokens), Broken())
+    used = msgspec.structs.replace(caught.value.used, seconds=0.0)
+    assert used == Charge(1, 5, tokens or 0, 1, 0, unmetered_tokens=unmetered)
 
 
 # --- seeds ----------------------------------------------------------------------------------------

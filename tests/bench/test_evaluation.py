@@ -1,20 +1,28 @@
 """Whole runs: resuming after every kind of damage, what a resume refuses, and equal results."""
 
+import asyncio
 import shutil
 import sqlite3
+import tomllib
+import warnings
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+import tomli_w
 from bench_fakes import FILES, HEAD, plain, results, run, settled
 
-from whale_bench import EvalPlan, Request
+from whale_bench import EvalPlan, Generation, Request
+from whale_bench.evaluation import GIVE_UP_AFTER
 from whale_bench.harness.host import shipped_harnesses
-from whale_bench.ledger import Ledger
-from whale_bench.models import TokenBackend
+from whale_bench.ledger import Charge, Ledger
+from whale_bench.models import TokenBackend, Usage
+from whale_bench.models.openai import OpenAIBackend
 from whale_bench.models.scripted import ScriptedModel, load_scripted
-from whale_bench.store import DamagedLineWarning, RunStore
+from whale_bench.plan import plan_of
+from whale_bench.store import DamagedLineWarning, RunStore, settings_id
 from whale_envs import InfrastructureError, UnknownNameError, UsageError
 
 
@@ -32,6 +40,14 @@ def files(folder: Path) -> dict[str, bytes]:
     """Contents by name, without summary.json (it holds seconds) and what readers of SQLite leave."""
     names = ("run.toml", "harness.py", "ledger.sqlite", "rollouts-*")
     return {p.name: p.read_bytes() for name in names for p in sorted(folder.glob(name))}
+
+
+def edit(folder: Path, **changes: Any) -> None:
+    """Changes settings (None takes one out) as someone would who makes the hash again."""
+    settings = tomllib.loads((folder / "run.toml").read_text()) | changes
+    settings = {name: value for name, value in settings.items() if value is not None}
+    settings["settings_id"] = settings_id(settings)
+    (folder / "run.toml").write_text(tomli_w.dumps(settings))
 
 
 def rollouts_executed(folder: Path) -> int:
@@ -79,10 +95,20 @@ def test_o30_a_damaged_file_is_mended_and_a_second_resume_changes_nothing(
         assert results(folder) == results(whole)
     assert settled(folder) == settled(whole)
     assert rollouts_executed(folder) == 24 + 5
-    before = files(folder)
+    before = files(folder) | {"summary.json": (folder / "summary.json").read_bytes()}
     with pytest.warns(DamagedLineWarning):
-        assert plain(run(None, folder)) == plain(summary)
-    assert files(folder) == before
+        assert run(None, folder) == summary
+    assert files(folder) | {"summary.json": (folder / "summary.json").read_bytes()} == before
+
+
+def test_o30_a_damaged_line_is_warned_about_once(tmp_path: Path, whole: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    damage(folder)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        run(None, folder)
+    assert [w.category for w in seen] == [DamagedLineWarning]
 
 
 def test_o30_rollouts_that_failed_are_run_and_their_first_attempt_stays_counted(
@@ -115,6 +141,163 @@ def test_o30_rollouts_that_failed_are_run_and_their_first_attempt_stays_counted(
     with Ledger(folder / "ledger.sqlite", readonly=True) as ledger:
         assert ledger.totals("missing")["test"].rollouts == 4
         assert ledger.totals("repeated")["test"].rollouts == 1
+
+
+# --- O-31 -----------------------------------------------------------------------------------------
+
+
+def test_o31_tokens_of_a_rollout_that_fails_later_stay_in_the_account(tmp_path: Path) -> None:
+    class Failing(ScriptedModel):
+        name, weights_id = "scripted/random", "scripted:random"
+
+        async def generate(self, request: Request) -> Any:
+            if len(request.messages) > 2:
+                raise InfrastructureError("down")
+            return Generation("no move", usage=Usage(10, 2))
+
+    asked = plan(model="scripted/random", n=2)
+    summary = run(asked, tmp_path / "run", backend=Failing(()))
+    assert (summary.rollouts, summary.problems) == (0, {"down": 4})
+    run(None, tmp_path / "run", backend=load_scripted("random"))
+    with Ledger(tmp_path / "run" / "ledger.sqlite", readonly=True) as ledger:
+        lost, charged = ledger.totals("missing")["test"], ledger.charged()["test"]
+        executed = ledger.executed()["test"]
+    assert (lost.rollouts, lost.prompt_tokens, lost.sampled_tokens) == (4, 40, 8)
+    assert (lost.model_calls, lost.unmetered_tokens) == (4, True)
+    assert (executed.rollouts, charged.rollouts) == (8, 4)
+    assert executed.sampled_tokens == charged.sampled_tokens + 8
+    assert (executed.unmetered_tokens, charged.unmetered_tokens) == (True, False)
+
+
+def test_o31_attempts_cancelled_when_a_run_is_given_up_are_flagged(tmp_path: Path) -> None:
+    class Dying(ScriptedModel):
+        async def generate(self, request: Request) -> Any:
+            if len(self.requests) < GIVE_UP_AFTER:
+                self.requests.append(request)
+                raise InfrastructureError("down")
+            await asyncio.sleep(60)
+
+    summary = run(plan(n=20), tmp_path / "run", backend=Dying(()))
+    assert summary.problems == {"down": GIVE_UP_AFTER}
+    with Ledger(tmp_path / "run" / "ledger.sqlite", readonly=True) as ledger:
+        assert ledger.open_reservations() == []
+        charges = [msgspec.json.decode(e.charge, type=Charge) for e in ledger.events() if e.charge]
+    assert charges.count(Charge(rollouts=1, unmetered_tokens=True)) == 40 - GIVE_UP_AFTER
+    assert all(charge.unmetered_tokens for charge in charges)
+
+
+# --- summaries of several launches ----------------------------------------------------------------
+
+
+class Says(ScriptedModel):
+    """A model that is no fixture, fails the requests with these numbers, and has something to say."""
+
+    fixture = False
+
+    def __init__(self, warning: str, text: Callable[[Request], str], failing: Sequence[int] = ()) -> None:
+        super().__init__(text)
+        self.warning, self.failing = warning, failing
+
+    async def generate(self, request: Request) -> Any:
+        found = await super().generate(request)
+        if len(self.requests) - 1 in self.failing:
+            raise InfrastructureError("down")
+        return found
+
+    def seconds(self) -> dict[str, float]:
+        return {"load": 100.0}
+
+    def warnings(self) -> list[str]:
+        return [self.warning, "always"]
+
+
+def test_seconds_add_up_over_launches_and_warnings_are_kept_once(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    first = run(plan(n=3), folder, backend=Says("first", lambda r: "no", range(5)))
+    assert (first.rollouts, first.warnings) == (1, ["first", "always"])
+    second = run(None, folder, backend=Says("second", lambda r: "no"))
+    assert second.complete
+    assert second.warnings[:3] == ["first", "always", "second"]
+    assert ["identical" in warning for warning in second.warnings[3:]] == [True]
+    assert second.seconds["load"] == 200.0
+    assert second.seconds["rollouts"] > first.seconds["rollouts"]
+    before = (folder / "summary.json").read_bytes()
+    assert run(None, folder, backend=Says("third", lambda r: "no")) == second
+    assert (folder / "summary.json").read_bytes() == before
+
+
+def test_a_warning_about_scores_does_not_outlive_its_cause(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    asked = plan(n=2, concurrency=1)  # two turns a rollout: the first example's samples are done, and equal
+    first = run(asked, folder, backend=Says("first", lambda r: "no", (4, 5)))
+    assert (first.rollouts, "identical" in first.warnings[-1]) == (2, True)
+    second = run(None, folder, backend=Says("second", lambda r: f"no {r.seed}"))
+    assert second.complete
+    assert second.warnings == ["first", "always", "second"]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"model": 5}', "\x00\xff", "[" * 100_000])
+def test_a_damaged_summary_is_made_anew(tmp_path: Path, whole: Path, text: str) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    (folder / "summary.json").write_bytes(text.encode("latin-1"))
+    assert plain(run(None, folder)) == summary_of(folder) == summary_of(whole)
+
+
+# --- the server's address -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "environment", "recorded"),
+    [
+        (None, None, "https://api.openai.com/v1"),
+        (None, "http://env:8000/v1/", "http://env:8000/v1"),
+        ("http://option/v1", "http://env:8000/v1", "http://option/v1"),
+        ("http://me:secret@option:1/v1", None, "http://option:1/v1"),
+        (None, "https://me:s%40cret@env/v1", "https://env/v1"),
+    ],
+)
+def test_the_address_in_force_stands_in_the_settings_without_credentials(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    given: str | None,
+    environment: str | None,
+    recorded: str,
+) -> None:
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    if environment:
+        monkeypatch.setenv("OPENAI_BASE_URL", environment)
+    asked = plan(model="openai/m", base_url=given, n=1)
+    run(asked, tmp_path / "run", backend=ScriptedModel(lambda r: "hm"))
+    assert RunStore.open(tmp_path / "run").settings["base_url"] == recorded
+    assert OpenAIBackend("m", base_url=given).base_url == recorded
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://elsewhere/v1")
+    assert plan_of(RunStore.open(tmp_path / "run").settings, tmp_path / "run").base_url == recorded
+    assert "secret" not in "".join(p.read_text(errors="replace") for p in (tmp_path / "run").iterdir())
+
+
+def test_a_model_without_a_server_has_no_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://env/v1")
+    run(plan(n=1), tmp_path / "run")
+    assert "base_url" not in RunStore.open(tmp_path / "run").settings
+    with pytest.raises(UsageError, match="--base-url goes with openai/NAME"):
+        run(None, tmp_path / "run", base_url="http://env/v1")
+
+
+def test_a_resume_may_go_to_another_address_which_then_stands_in_the_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://first/v1")
+    folder, model = tmp_path / "run", ScriptedModel(lambda r: "hm")
+    run(plan(model="openai/m", n=2), folder, backend=model)
+    before = (folder / "run.toml").read_bytes()
+    run(None, folder, backend=model, base_url="http://second/v1")
+    assert (folder / "run.toml").read_bytes() == before  # nothing ran
+    [part] = parts(folder)
+    part.write_bytes(part.read_bytes().splitlines(keepends=True)[0])
+    assert run(None, folder, backend=model, base_url="http://second/v1").complete
+    assert (folder / "run.toml").read_bytes() == before.replace(b"//first/", b"//second/")
+    assert run(None, folder, backend=model).complete
 
 
 # --- other damage ---------------------------------------------------------------------------------
@@ -190,9 +373,9 @@ def test_a_folder_that_is_being_written_is_refused(tmp_path: Path, whole: Path) 
 def test_a_resume_under_something_else_is_refused_by_name(tmp_path: Path, whole: Path, name: str) -> None:
     folder = tmp_path / "run"
     shutil.copytree(whole, folder)
-    path = folder / "run.toml"
-    lines = [f'{name} = "another"' if x.startswith(f"{name} =") else x for x in path.read_text().splitlines()]
-    path.write_text("\n".join(lines) + "\n")
+    for part in parts(folder):
+        part.unlink()
+    edit(folder, **{name: "another"})
     before = files(folder)
     with pytest.raises(UsageError, match=f"cannot be resumed: its {name} is 'another', now it is "):
         run(None, folder)
@@ -207,12 +390,72 @@ def test_an_edited_harness_copy_is_refused(tmp_path: Path) -> None:
         run(None, tmp_path / "run")
 
 
-def test_settings_that_lack_something_are_named(tmp_path: Path, whole: Path) -> None:
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"domain": None, "k": None}, r"run\.toml lacks 'domain', 'k'$"),
+        ({"fixture": None}, "its fixture is None, now it is True"),
+        ({"examples_id": None}, "its examples_id is None, now"),
+        ({"model": 5}, r"run\.toml: model cannot be 5: Expected `str`, got `int`"),
+        ({"domain": ["a"]}, r"run\.toml: domain cannot be \['a'\]"),
+        ({"k": "2"}, r"run\.toml: k cannot be '2'"),
+        ({"profile": ["a"]}, r"run\.toml: unknown profile \['a'\]"),
+        ({"unsafe_python": 1}, r"run\.toml: unsafe_python cannot be 1"),
+        ({"k": 0}, r"run\.toml: k must be at least 1"),
+        ({"base_url": 5}, r"run\.toml: base_url cannot be 5"),
+    ],
+)
+def test_settings_that_cannot_be_are_named(
+    tmp_path: Path, whole: Path, changes: dict[str, Any], words: str
+) -> None:
     folder = tmp_path / "run"
     shutil.copytree(whole, folder)
-    (folder / "run.toml").write_text("format = 1\n")
-    with pytest.raises(UsageError, match=r"run\.toml lacks a setting: .*'domain'"):
+    edit(folder, **changes)
+    before = files(folder)
+    with pytest.raises(UsageError, match=words):
         run(None, folder)
+    assert files(folder) == before
+
+
+def test_settings_edited_by_hand_are_refused_before_anything_runs(tmp_path: Path, whole: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    path = folder / "run.toml"
+    path.write_text(path.read_text().replace('profile = "standard"', 'profile = "paper"'))
+    before = files(folder)
+    with pytest.raises(UsageError, match=r"run\.toml: its settings are not those that the run began with"):
+        run(None, folder)
+    assert files(folder) == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"weights_id": "w"},
+            r"rollouts-0000\.jsonl:3: rollout '.*' is of another run: its weights_id is 'w'",
+        ),
+        ({"harness_id": "h"}, "its harness_id is 'h'"),
+        ({"seed": 3}, "its seed is 3, that of run.toml is 0"),
+        ({"domain": "math_python"}, "its domain is 'math_python'"),
+        ({"key": "dev:x:0"}, "rollout 'dev:x:0' is none of this run's"),
+        ({"sample": 9}, "is none of this run's"),
+    ],
+)
+def test_a_rollout_of_another_run_is_refused_and_charged_nothing(
+    tmp_path: Path, whole: Path, changes: dict[str, Any], words: str
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    [part] = parts(folder)
+    lines = part.read_bytes().splitlines(keepends=True)
+    lines[2] = msgspec.json.encode(msgspec.json.decode(lines[2]) | changes) + b"\n"
+    part.write_bytes(b"".join(lines[:3]))
+    (folder / "ledger.sqlite").unlink()
+    before = files(folder)
+    with pytest.raises(UsageError, match=words):
+        run(None, folder)
+    assert files(folder) == before
 
 
 # --- harness files --------------------------------------------------------------------------------
@@ -344,9 +587,23 @@ def test_one_example_and_one_sample_are_a_run(tmp_path: Path) -> None:
 
 
 def test_progress_is_reported_to_the_end(tmp_path: Path) -> None:
-    seen: list[tuple[int, int, bool]] = []
-    run(plan(n=2), tmp_path / "run", report=lambda done, total, row: seen.append((done, total, row is None)))
-    assert seen == [(0, 4, True), *((i, 4, False) for i in range(1, 5))]
+    seen: list[tuple[int, int, float | None]] = []
+    run(plan(n=2), tmp_path / "run", report=lambda *told: seen.append(told))
+    rewards = [row.verdict.reward for row in RunStore.open(tmp_path / "run").rollouts()]
+    assert seen == [(0, 4, None), *((i, 4, sum(rewards[:i]) / i) for i in range(1, 5))]
+
+
+def test_the_running_mean_after_a_resume_is_that_of_all_finished_rollouts(
+    tmp_path: Path, whole: Path
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    [part] = parts(folder)
+    part.write_bytes(b"".join(part.read_bytes().splitlines(keepends=True)[:-2]))
+    seen: list[tuple[int, int, float | None]] = []
+    run(None, folder, report=lambda *told: seen.append(told))
+    rewards = [row.verdict.reward for row in RunStore.open(folder).rollouts()]
+    assert seen == [(i, 24, pytest.approx(sum(rewards[:i]) / i)) for i in (22, 23, 24)]
 
 
 # --- what a plan refuses --------------------------------------------------------------------------
@@ -364,6 +621,16 @@ def test_progress_is_reported_to_the_end(tmp_path: Path) -> None:
         ({"temperature": float("nan")}, "temperature must be from 0 to 100, got nan"),
         ({"top_p": 0.0}, "top_p must be from"),
         ({"top_k": -1}, "top_k must be from 0"),
+        ({"k": True}, "k cannot be True: Expected `int`, got `bool`"),
+        ({"k": None}, "k cannot be None"),
+        ({"n": "3"}, "n cannot be '3': Expected `int | null`, got `str`"),
+        ({"n": 2.5}, "n cannot be 2.5"),
+        ({"seed": 1.5}, "seed cannot be 1.5"),
+        ({"temperature": "hot"}, "temperature cannot be 'hot': Expected `float`, got `str`"),
+        ({"top_p": None}, "top_p cannot be None"),
+        ({"unsafe_python": "no"}, "unsafe_python cannot be 'no'"),
+        ({"model": 5}, "model cannot be 5"),
+        ({"harness": Path("mine.py")}, "harness cannot be "),
         ({"harness": "nowhere.py"}, "'nowhere.py' does not exist"),
         ({"model": "scripted/noisy-oracle:2"}, "from 0 to 1, got '2'"),
     ],

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from whale_bench.ledger import GENESIS, PURPOSES, Charge, Ledger
 from whale_bench.store import RunStore
-from whale_envs.errors import DataError, UsageError
+from whale_envs.errors import DataError, InfrastructureError, UsageError
 
 ONE = Charge(rollouts=1, prompt_tokens=10, sampled_tokens=4, model_calls=2, tool_calls=1, seconds=0.5)
 
@@ -89,7 +89,7 @@ def test_failed_and_interrupted_attempts_count_as_executed_and_not_as_charged(le
     ledger.interrupt("c", ledger.reserve("c", "harness"))
     assert ledger.charged() == {"test": ONE}
     assert ledger.executed()["test"] == Charge(2, 10, 4, 2, 1, 2.5)
-    assert ledger.totals("interrupted") == {"harness": Charge(rollouts=1)}
+    assert ledger.totals("interrupted") == {"harness": Charge(rollouts=1, unmetered_tokens=True)}
 
 
 def test_tokens_that_nobody_counted_are_flagged_in_the_sum(ledger: Ledger) -> None:
@@ -170,6 +170,28 @@ def test_a_file_that_is_no_ledger_is_named(tmp_path: Path, readonly: bool) -> No
         Ledger(tmp_path / "l", readonly=readonly)
 
 
+def test_a_full_disk_is_an_infrastructure_failure_and_leaves_the_chain_whole(tmp_path: Path) -> None:
+    with Ledger(tmp_path / "l") as ledger:
+        attempt = ledger.reserve("a", "test")
+        ledger._db.execute("PRAGMA max_page_count = 1")
+        with pytest.raises(InfrastructureError, match=r"l: cannot be written: database or disk is full"):
+            ledger.reserve("b" * 100_000, "test")
+        ledger._db.execute("PRAGMA max_page_count = 1000000")
+        ledger.settle("a", attempt, ONE)
+        assert ledger.audit() == ledger._seq
+
+
+def test_a_ledger_that_loses_its_table_while_open_is_named(tmp_path: Path) -> None:
+    with Ledger(tmp_path / "l") as ledger:
+        with sqlite3.connect(tmp_path / "l") as db:
+            db.execute("DROP TABLE events")
+        db.close()
+        with pytest.raises(DataError, match="l: is damaged: no such table"):
+            ledger.audit()
+        with pytest.raises(DataError, match="l: is damaged: no such table"):
+            ledger.settled_keys()
+
+
 def test_a_second_writer_is_refused_in_this_process_and_from_another(tmp_path: Path) -> None:
     store = RunStore.create(tmp_path / "run", {}, "")
     code = (
@@ -233,7 +255,7 @@ class Histories(RuleBasedStateMachine):
         key = data.draw(st.sampled_from(sorted(self.open)))
         attempt, purpose = self.open.pop(key)
         if how == "interrupt":
-            charge = Charge(rollouts=1)
+            charge = Charge(rollouts=1, unmetered_tokens=True)
             self.ledger.interrupt(key, attempt)
         elif how == "fail":
             self.ledger.fail(key, attempt, charge)

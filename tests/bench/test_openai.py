@@ -7,9 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from bench_fakes import plain, results, settled
-from chat_server import HANG_UP, Answer, Script, Server, completion, serve
+from chat_server import HANG_UP, SILENCE, Answer, Script, Server, Trickle, completion, serve
 
 from whale_bench import EvalPlan, Generation, Request, evaluate
 from whale_bench.ledger import Ledger
@@ -72,6 +73,38 @@ async def test_without_a_key_none_is_sent_and_without_a_cut_no_top_k() -> None:
     assert "max_tokens" not in server.requests[0]
     assert server.requests[0]["temperature"] == 0
     assert server.requests[0]["seed"] == 2**31 - 1
+
+
+@pytest.mark.parametrize(
+    ("url", "public"),
+    [
+        ("http://127.0.0.1:8000/v1/", "http://127.0.0.1:8000/v1"),
+        ("https://name:pass@x.org:1/v1", "https://x.org:1/v1"),
+        ("https://token@x.org/v1", "https://x.org/v1"),
+        ("http://a:b%40c@[::1]:80/v1", "http://[::1]:80/v1"),
+        (None, "https://api.openai.com/v1"),
+    ],
+)
+def test_the_address_is_told_without_credentials(
+    url: str | None, public: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert OpenAIBackend("m", base_url=url).base_url == public
+    if url:
+        monkeypatch.setenv("OPENAI_BASE_URL", url)
+        assert OpenAIBackend("m").base_url == public
+
+
+async def test_credentials_in_the_address_are_sent_and_never_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "key-1")
+    for status, kind in ((401, UsageError), (404, UsageError), (400, UsageError), (500, InfrastructureError)):
+        async with serve(lambda p, n, s=status: Answer(s, "no")) as server:
+            url = server.url.replace("http://", "http://name:pass@")
+            async with OpenAIBackend("m", base_url=url, backoff_seconds=0) as backend:
+                with pytest.raises(kind) as caught:
+                    await backend.generate(HI)
+        assert server.headers[0]["Authorization"] == "Basic bmFtZTpwYXNz"
+        assert server.url in str(caught.value)
+        assert "pass" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -145,22 +178,57 @@ async def test_escaped_lone_surrogates_are_replaced() -> None:
     assert generation.tool_calls[0]["function"]["arguments"] == "?"
 
 
-async def test_usage_that_is_not_told_is_unknown() -> None:
-    generation, _ = await ask(lambda p, n: completion("x"))
+@pytest.mark.parametrize(
+    ("told", "known"),
+    [
+        *((0, 0), (7, 7), (7.0, 7), ("7", 7), ("007", 7)),
+        *((None, None), (-1, None), (-1.0, None), (7.5, None), ("-7", None), ("7.5", None), ("", None)),
+        *(("seven", None), ("²", None), ("9" * 5000, None), (10**40, None), (1e300, None), (True, None)),
+        *((float("nan"), None), (float("inf"), None), ([7], None), ({"n": 7}, None)),
+    ],
+)
+async def test_a_count_of_tokens_is_read_as_far_as_it_can_be_true(told: Any, known: int | None) -> None:
+    for prompt, sampled in ((told, 5), (5, told), (told, told)):
+        usage = {"prompt_tokens": prompt, "completion_tokens": sampled}
+        generation, server = await ask(lambda p, n, usage=usage: completion("x", usage=usage))
+        want = [known if value is told else 5 for value in (prompt, sampled)]
+        assert [generation.usage.prompt_tokens, generation.usage.sampled_tokens] == want
+        assert (generation.text, len(server.requests)) == ("x", 1)
+
+
+@pytest.mark.parametrize("usage", [None, {}, [], "many", 7, -1, [{"prompt_tokens": 5}]])
+async def test_usage_that_is_not_told_is_unknown(usage: Any) -> None:
+    generation, server = await ask(lambda p, n: completion("x", usage=usage))
     assert (generation.usage.prompt_tokens, generation.usage.sampled_tokens) == (None, None)
+    assert (generation.text, len(server.requests)) == ("x", 1)
+
+
+@pytest.mark.parametrize("finish", [None, 1, True, ["length"], {"type": "length"}, 0.5])
+async def test_a_finish_reason_that_is_no_word_is_a_stop(finish: Any) -> None:
+    generation, server = await ask(lambda p, n: completion("x", finish))
+    assert (generation.text, generation.finish_reason, len(server.requests)) == ("x", "stop", 1)
 
 
 # --- failures that are retried --------------------------------------------------------------------
 
 
+def deep(place: str, depth: int) -> bytes:
+    """A chat completion with arrays nested at `place`."""
+    template = json.dumps({**completion({"content": "x", "tool_calls": [{"a": "CALL"}]}), "usage": "USAGE",
+                           "odd": "ODD"})  # fmt: skip
+    return template.replace(f'"{place}"', "[" * depth + "]" * depth).encode()
+
+
 GARBAGE = [
     *(b"", b"<html>", b"{", b"[]", b"null", b"\xff", b"[" * 5000),
+    *(deep(place, 100_000) for place in ("CALL", "USAGE", "ODD", "x")),
+    *(b'{"choices": ' + b"[" * 100_000, b'{"a":' * 100_000),
     *(b'{"choices": []}', b'{"choices": [{}]}', b'{"choices": [{"message": null}]}'),
     b'{"error": {"message": "overloaded"}}',
 ]
 
 
-@pytest.mark.parametrize("body", GARBAGE)
+@pytest.mark.parametrize("body", GARBAGE, ids=range(len(GARBAGE)))
 async def test_an_answer_that_is_no_completion_is_asked_for_again(body: bytes) -> None:
     generation, server = await ask(lambda p, n: body if n < 2 else "yes")
     assert (generation.text, len(server.requests)) == ("yes", 3)
@@ -168,6 +236,13 @@ async def test_an_answer_that_is_no_completion_is_asked_for_again(body: bytes) -
     assert len(server.requests) == ATTEMPTS
     assert "no chat completion" in words
     assert "\n" not in words
+
+
+async def test_nesting_of_any_depth_is_a_reply_or_garbage() -> None:
+    for depth in range(50, 1100, 50):
+        for place in ("CALL", "USAGE", "ODD"):
+            generation, _ = await ask(lambda p, n, d=depth, at=place: "yes" if n else deep(at, d))
+            assert generation.text in ("x", "yes")
 
 
 @pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503, 529])
@@ -208,6 +283,22 @@ async def test_a_dead_port_is_infrastructure_and_named() -> None:
             await backend.generate(HI)
 
 
+async def test_a_server_that_hangs_is_given_up_and_one_that_trickles_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("whale_bench.models.openai.SILENCE_SECONDS", 0.5)
+    generation, server = await ask(lambda p, n: Trickle("yes", 0.01) if n else SILENCE)
+    assert (generation.text, len(server.requests)) == ("yes", 2)
+    monkeypatch.setattr("whale_bench.models.openai.PATIENCE_SECONDS", 0.9)
+    words, server = await failure(lambda p, n: SILENCE, InfrastructureError)
+    assert "failed 2 times" in words
+    assert "Timeout" in words
+    monkeypatch.setattr("whale_bench.models.openai.ANSWER_SECONDS", 1.0)
+    words, server = await failure(lambda p, n: Trickle("yes", 0.05), InfrastructureError)
+    assert "Timeout" in words
+    assert len(server.requests) == 1
+
+
 # --- failures that are not ------------------------------------------------------------------------
 
 
@@ -219,6 +310,17 @@ async def test_a_refused_key_or_name_is_misuse_at_once(status: int, words: str) 
     assert words in said
     assert "no such luck" in said
     assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 422])
+async def test_a_refusal_after_an_answer_is_the_servers(status: int) -> None:
+    async with (
+        serve(lambda p, n: Answer(status, "no such luck") if n else "yes") as server,
+        OpenAIBackend("m", base_url=server.url, backoff_seconds=0) as backend,
+    ):
+        await backend.generate(HI)
+        with pytest.raises(InfrastructureError, match="no such luck"):
+            await backend.generate(HI)
 
 
 LONG = "This model's maximum context length is 4096 tokens. However, you requested 4107 tokens."
@@ -233,6 +335,37 @@ async def test_o25_a_prompt_too_long_for_the_model_is_the_rollouts_end() -> None
 async def test_o25_a_prompt_that_fits_without_max_tokens_is_asked_without() -> None:
     generation, server = await ask(lambda p, n: Answer(400, LONG) if "max_tokens" in p else "yes")
     assert (generation.text, len(server.requests)) == ("yes", 2)
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (400, "Conversation roles must alternate user/assistant/user/assistant/..."),
+        (400, "After the optional system message, conversation roles must alternate user and assistant"),
+        (400, "System role not supported"),
+        (422, "Only user, assistant and tool roles are supported!"),
+        (400, "Error applying the chat template: 'content' is undefined"),
+        (500, "While executing CallExpression\nError: Jinja Exception: roles must alternate"),  # llama.cpp
+    ],
+)
+async def test_messages_that_the_chat_template_refuses_are_the_rollouts_end(status: int, words: str) -> None:
+    said, server = await failure(lambda p, n: Answer(status, words), ModelError)
+    assert said.startswith("chat_template: ")
+    assert words.rsplit("\n", maxsplit=1)[-1] in said
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "default chat template is no longer allowed, so you must provide a chat template",
+        "Cannot use chat template functions because tokenizer.chat_template is not set",
+        "model m does not have a chat template",
+    ],
+)
+async def test_a_server_without_a_chat_template_is_misuse(words: str) -> None:
+    await failure(lambda p, n: Answer(400, words), UsageError)
+    await failure(lambda p, n: Answer(500, words), InfrastructureError)
 
 
 @pytest.mark.parametrize("script", [lambda p, n: Answer(400, "The response was filtered: content_filter"),
@@ -256,6 +389,55 @@ async def test_a_setting_that_the_server_refuses_is_left_out_and_told() -> None:
         before = len(server.requests)
         await backend.generate(HI)
         assert len(server.requests) == before + 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' "
+        "instead.",
+        "max_tokens: use max_completion_tokens",
+        "Unrecognized request argument supplied: max_tokens",
+        "[{'loc': ['body', 'max_tokens'], 'msg': 'Extra inputs are not permitted'}]",
+    ],
+)
+async def test_a_server_that_refuses_max_tokens_is_told_the_newer_name(words: str) -> None:
+    first_three = asyncio.Event()
+
+    async def together(payload: dict[str, Any]) -> None:
+        if len(server.requests) == 3:
+            first_three.set()
+        await first_three.wait()
+
+    def script(payload: dict[str, Any], n: int) -> Any:
+        return Answer(400, words) if "max_tokens" in payload else "yes"
+
+    async with serve(script) as server, OpenAIBackend("m", base_url=server.url, backoff_seconds=0) as backend:
+        server.before = together  # three requests are in flight when the first is refused
+        await asyncio.gather(*(backend.generate(HI) for _ in range(3)))
+        assert [r.get("max_completion_tokens") for r in server.requests] == [None] * 3 + [7] * 3
+        await backend.generate(HI)
+        assert len(server.requests) == 7
+        assert "max_tokens" not in server.requests[-1]
+        assert backend.warnings() == []  # another name for what was asked
+        await backend.generate(msgspec.structs.replace(HI, max_tokens=None))
+        assert not {"max_tokens", "max_completion_tokens"} & set(server.requests[-1])
+
+
+async def test_a_server_that_takes_no_bound_at_all_is_not_asked_for_ever() -> None:
+    refuse: Script = lambda p, n: Answer(400, f"unsupported: {[k for k in p if 'max_' in k]}")  # noqa: E731
+    _, server = await failure(refuse, UsageError)
+    assert len(server.requests) == 2
+
+
+async def test_the_newer_name_is_left_out_too_where_the_prompt_leaves_less_room() -> None:
+    def script(payload: dict[str, Any], n: int) -> Any:
+        if "max_tokens" in payload:
+            return Answer(400, "max_tokens is not supported, use max_completion_tokens")
+        return Answer(400, LONG) if "max_completion_tokens" in payload else "yes"
+
+    generation, server = await ask(script)
+    assert (generation.text, len(server.requests)) == ("yes", 3)
 
 
 async def test_an_unknown_refusal_is_misuse_at_first_and_the_servers_later() -> None:
@@ -400,12 +582,40 @@ async def test_a_server_that_dies_in_the_middle_leaves_a_run_to_be_finished(
     assert settled(tmp_path / "broken") == settled(tmp_path / "whole")
 
 
-async def test_a_key_refused_in_the_middle_stops_the_run_which_can_go_on(tmp_path: Path, quick: None) -> None:
-    with pytest.raises(UsageError, match="OPENAI_API_KEY"):
-        await evaluated(lambda p, n: Answer(401, "expired") if n > 20 else pure(p, n), tmp_path / "a")
-    summary, _ = await resumed(pure, tmp_path / "a")
-    assert summary.complete
+@pytest.mark.parametrize("status", [401, 403, 404])
+async def test_a_key_or_model_lost_in_the_middle_leaves_a_run_to_be_finished(
+    status: int, tmp_path: Path, quick: None
+) -> None:
+    lost: Script = lambda p, n: Answer(status, "gone") if n > 20 else pure(p, n)  # noqa: E731
+    broken, _ = await evaluated(lost, tmp_path / "a")
+    assert (broken.complete, broken.score) == (False, None)
+    assert broken.rollouts > 0
+    assert all("gone" in problem for problem in broken.problems)
+    with Ledger(tmp_path / "a" / "ledger.sqlite", readonly=True) as ledger:
+        assert ledger.open_reservations() == []
+    with pytest.raises(UsageError, match="gone"):
+        await resumed(lambda p, n: Answer(status, "gone"), tmp_path / "a")
+    again, _ = await resumed(pure, tmp_path / "a")
+    assert again.complete
     assert len(settled(tmp_path / "a")) == 32
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        Answer(400, "roles must alternate"),
+        completion("x", ["odd"], {"prompt_tokens": -3, "completion_tokens": "x"}),
+        *(deep(place, depth) for place in ("CALL", "USAGE") for depth in (100, 300, 400, 450)),
+    ],
+    ids=range(10),
+)
+async def test_odd_answers_are_turns_or_the_models_and_the_run_is_whole(
+    reply: Any, tmp_path: Path, quick: None
+) -> None:
+    summary, _ = await evaluated(lambda p, n: reply, tmp_path / "a", n=1, k=2)
+    assert (summary.complete, summary.score.mean) == (True, 0.0)
+    conditions = set(summary.stop_conditions)
+    assert ("chat_template" in conditions) is isinstance(reply, Answer)
 
 
 async def test_no_more_rollouts_are_in_flight_than_asked_for(tmp_path: Path, quick: None) -> None:

