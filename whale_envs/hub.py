@@ -8,10 +8,17 @@ A dataset is named with its revision, a commit hash: the same name holds other r
 Not covered: what the rows mean, and keeping what was read (each domain's own hub module).
 """
 
+import sys
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from whale_envs.errors import DataError, InfrastructureError, UsageError
+
+
+def show_progress(done: int, wanted: int | None = None) -> None:
+    """Says on a terminal's standard error how far a long read is; silent elsewhere."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\rreading the hub: {done:,}" + (f" of {wanted:,}" if wanted else " rows") + "  ")
 
 
 def stream_rows(

@@ -15,7 +15,7 @@ Not covered: resuming a scan that was broken off; it starts anew.
 """
 
 import csv
-import secrets
+import io
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -31,9 +31,9 @@ from whale_envs.chess_puzzles.examples import (
     position_key,
     split_key,
 )
-from whale_envs.errors import DataError, UsageError
-from whale_envs.hub import stream_rows
-from whale_envs.paths import cache_dir
+from whale_envs.errors import DataError
+from whale_envs.hub import show_progress, stream_rows
+from whale_envs.paths import cache_dir, make_cached_folder, write_cached
 
 HUB_ID = "Lichess/chess-puzzles"
 REVISION = "479ea9bc9f681385f5adb23fa27a96c2dc8ae599"
@@ -48,12 +48,11 @@ _COLUMNS = ["PuzzleId", "FEN", "Moves", "Rating", "Themes", "Split"]
 _BITS = 2**64
 
 
-def load_full(split: str, *, progress: Callable[[int, int], None] | None = None) -> list[ChessPuzzle]:
+def load_full(split: str) -> list[ChessPuzzle]:
     """The puzzles of a split of the full tier, from the cache or else from the hub.
 
     Args:
         split: one of `SPLITS`.
-        progress: called now and then during a scan with (puzzles chosen, puzzles wanted).
 
     Raises:
         UsageError: the extra is not installed, or the cache cannot be written to.
@@ -62,7 +61,8 @@ def load_full(split: str, *, progress: Callable[[int, int], None] | None = None)
     """
     path = cache_dir() / "chess_puzzles" / f"full-{REVISION[:12]}.csv"
     if not path.is_file():
-        save(choose(hub_rows(), progress=progress), path)
+        make_cached_folder(path.parent)
+        save(choose(hub_rows(), progress=show_progress), path)
     with path.open(encoding="utf-8", newline="") as file:
         return [embedded_puzzle(row) for row in csv.DictReader(file) if row["Split"] == split]
 
@@ -110,7 +110,7 @@ def choose(
         rows: rows with the Lichess columns, in file order.
         pool: bucket sizes.
         held_out: sizes of test and of dev, both from the pool's "test".
-        progress: see `load_full`.
+        progress: called now and then with (puzzles chosen, puzzles wanted).
 
     Raises:
         DataError: too many bad rows, or too few good ones.
@@ -172,34 +172,13 @@ def _bucket(rank: str, pool: Mapping[str, int], held: Mapping[str, int]) -> str:
 
 def save(chosen: Mapping[str, Iterable[ChessPuzzle]], path: Path) -> None:
     """Writes the chosen puzzles to the cache, whole or not at all; raises UsageError where it cannot."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            _write(chosen, temporary)
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
-    except OSError as error:
-        raise UsageError(
-            f"{path.parent} cannot be written to: {error}; WHALE_CACHE names the cache"
-        ) from error
-
-
-def _write(chosen: Mapping[str, Iterable[ChessPuzzle]], path: Path) -> None:
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, _COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        for split, puzzles in chosen.items():
-            for puzzle in puzzles:
-                themes = " ".join(value for name, value in puzzle.groups if name == "theme")
-                writer.writerow(
-                    {
-                        "PuzzleId": puzzle.source,
-                        "FEN": puzzle.fen,
-                        "Moves": " ".join((puzzle.trigger, *puzzle.gold)),
-                        "Rating": "" if puzzle.rating is None else puzzle.rating,
-                        "Themes": themes,
-                        "Split": split,
-                    }
-                )
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(_COLUMNS)
+    for split, puzzles in chosen.items():
+        for puzzle in puzzles:
+            moves = " ".join((puzzle.trigger, *puzzle.gold))
+            rating = "" if puzzle.rating is None else puzzle.rating
+            themes = " ".join(value for name, value in puzzle.groups if name == "theme")
+            writer.writerow([puzzle.source, puzzle.fen, moves, rating, themes, split])
+    write_cached(path, text.getvalue().encode())

@@ -12,17 +12,17 @@ Not covered: resuming a read that was broken off; it starts anew.
 
 import hashlib
 import re
-import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from whale_envs.core import SPLITS
-from whale_envs.errors import DataError, UsageError
+from whale_envs.errors import DataError
+from whale_envs.hub import show_progress
 from whale_envs.math_python.examples import SPLIT_SEED, MathProblem, make_problem
 from whale_envs.math_python.sources import COPIES, DAPO, folded, read_aime, read_dapo
-from whale_envs.paths import cache_dir
+from whale_envs.paths import cache_dir, make_cached_folder, write_cached
 
 TEST_COPIES = ("Maxwell-Jia/AIME_2024", "yentinglin/aime_2025")
 HELD_OUT = {"harness": 256, "dev": 256}
@@ -43,12 +43,11 @@ class Stored(msgspec.Struct, frozen=True):
     source: str
 
 
-def load_full(split: str, *, progress: Callable[[int], None] | None = None) -> list[MathProblem]:
+def load_full(split: str) -> list[MathProblem]:
     """The problems of a split of the full tier, from the cache or else from the hub.
 
     Args:
         split: one of `SPLITS`.
-        progress: called now and then with the number of rows read.
 
     Raises:
         UsageError: the extra is not installed, or the cache cannot be written to.
@@ -59,8 +58,9 @@ def load_full(split: str, *, progress: Callable[[int], None] | None = None) -> l
     name = hashlib.sha256(" ".join(map(str, pins)).encode()).hexdigest()[:12]
     path = cache_dir() / "math_python" / f"full-{name}.jsonl"
     if not path.is_file():
+        make_cached_folder(path.parent)
         test = [problem for hub_id in TEST_COPIES for problem in read_aime(hub_id)]
-        save(split_full(read_dapo(progress=progress), test), path)
+        save(split_full(read_dapo(progress=show_progress), test), path)
     rows = (msgspec.json.decode(line, type=Stored) for line in path.read_bytes().splitlines())
     return [
         make_problem(r.problem, r.answer, dataset=r.dataset, source=r.source)
@@ -127,20 +127,9 @@ def _rank(problem: MathProblem) -> bytes:
 
 def save(chosen: Mapping[str, Iterable[MathProblem]], path: Path) -> None:
     """Writes the problems to the cache, whole or not at all; raises UsageError where it cannot."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     lines = (
         msgspec.json.encode(Stored(split, dict(p.groups)["dataset"], p.problem, p.gold, p.source)) + b"\n"
         for split, problems in chosen.items()
         for p in problems
     )
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            temporary.write_bytes(b"".join(lines))
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
-    except OSError as error:
-        raise UsageError(
-            f"{path.parent} cannot be written to: {error}; WHALE_CACHE names the cache"
-        ) from error
+    write_cached(path, b"".join(lines))
