@@ -6,6 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("whale", derandomize=True, deadline=None, database=None)
+settings.load_profile("whale")
 
 ROOT = Path(__file__).resolve().parent.parent
 

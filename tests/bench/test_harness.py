@@ -11,12 +11,15 @@ from typing import Any
 
 import pytest
 from bench_fakes import FILES, HEAD, alive, in_process, play
+from hypothesis import given
+from hypothesis import strategies as st
 
 from whale_bench.harness import host
 from whale_bench.harness.base import STATE_BYTES, Act, Ask, Nudge, Reply, View
 from whale_bench.harness.calls import Call, answer_call, load
 from whale_bench.harness.check import check_harness
 from whale_bench.harness.host import InProcessHarness, ProcessHarness, load_harness, shipped_harnesses
+from whale_bench.harness.provenance import is_sampled
 from whale_bench.models.scripted import load_scripted
 from whale_envs import UnknownNameError, UsageError
 from whale_envs.errors import HarnessError, HarnessFileError
@@ -387,3 +390,17 @@ def test_a_hook_that_hangs_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     )
     [finding] = findings(write(tmp_path, source))
     assert "mine.py: no answer in 0.3 s" in finding
+
+
+WORDS = (
+    *("e2e4", "e7e8", "e7e8q", "E2E4", "Nf3", "O-O", "a1-b2", "-", "=", "=N", "/", "(Q)", "(", ")"),
+    *("[", "]", "<move>", "</move>", "x", ".", " ", "\n", "3", ":", "_"),
+)
+
+
+@given(st.lists(st.sampled_from(WORDS), max_size=8).map("".join))
+def test_h0_never_acts_with_what_the_model_did_not_say(text: str) -> None:
+    harness = load_harness("chess_puzzles")
+    decision, _ = asyncio.run(harness.call(View("chess_puzzles", "", "", max_turns=9), Reply(text)))
+    assert isinstance(decision, Act)
+    assert is_sampled(decision.action, [text])

@@ -25,6 +25,7 @@ _WORD = r"[^\W_]"
 _JOINTS = "-=:/"
 """Between letters or digits these are inside a word: e8 does not stand in e8=N, nor O-O in O-O-O."""
 _UCI = re.compile(r"[a-h][1-8][a-h][1-8][qrbn]?\Z", re.IGNORECASE)
+_UCI_ALONE = r"(?<![a-z0-9]){}(?![a-z0-9]|[=/(][qrbn])"
 
 
 def is_sampled(action: str, said: Sequence[str]) -> bool:
@@ -48,8 +49,8 @@ def stands_in(action: str, sampled: str) -> bool:
     needle, text = " ".join(action.split()), " ".join(sampled.split())
     if not needle or needle == text:
         return True
-    if _UCI.match(needle):
-        needle, text = needle.lower(), text.lower()
+    if _UCI.match(needle):  # ends before a dash (e2e4-e5), but not before its promotion (e7e8=N)
+        return re.search(_UCI_ALONE.format(needle), text, re.IGNORECASE) is not None
     left = rf"(?<!{_WORD})(?<!{_WORD}[{_JOINTS}])" if needle[0].isalnum() else ""
     right = rf"(?!{_WORD})(?![{_JOINTS}]{_WORD})" if needle[-1].isalnum() else ""
     return re.search(left + re.escape(needle) + right, text) is not None

@@ -50,7 +50,7 @@ _KING_CASTLES = re.compile(r"K(?:(e[18])-?)?([cg][18])\Z")
 _NULL = re.compile(r"(?:0000|--|@@@@|[zZ]0|null|pass|([a-h][1-8])\1)\Z", re.IGNORECASE)
 _TAG = re.compile(r"<move>([^<>]{0,40})</move>", re.IGNORECASE)
 _BRACKET = re.compile(r"\[([^\[\]]{2,20})\]")
-_BARE = re.compile(r"(?<![A-Za-z0-9])[a-h][1-8][a-h][1-8][qrbn]?(?![A-Za-z0-9])", re.IGNORECASE)
+_BARE = re.compile(r"(?<![A-Za-z0-9])[a-h][1-8][a-h][1-8](?:[=/(]?[qrbn]\)?)?(?![A-Za-z0-9])", re.IGNORECASE)
 _MOVE_NUMBER = re.compile(r"\d{1,3}\s{0,2}[.)]{1,3}\s{0,2}")
 _SUFFIX = re.compile(  # the possessive ++ keeps it linear
     r"(?:\s{0,2}(?:[+#!?†‡±∓⩲⩱=∞□*.]|\$\d{1,3}|\(?e\.?\s?p(?:\.?\))?|check(?:mate)?|mate|ch))++\Z",

@@ -535,3 +535,10 @@ def test_moves_and_board_are_written_as_python_chess_does_in_random_games() -> N
         seen |= {"mate"} if board.is_checkmate() else set()
         seen |= {"pin"} if any(board.is_pinned(board.turn, m.from_square) for m in moves) else set()
     assert seen == {"promotion", "en passant", "castling", "check", "mate", "pin"}
+
+
+@pytest.mark.parametrize("word", ["a7a8=N", "a7a8/N", "a7a8(N)", "A7A8N", "a7a8n"])
+def test_a_promotion_in_a_sentence_keeps_its_piece(word: str) -> None:
+    board = chess.Board("4k3/P7/8/8/8/8/8/4K3 w - - 0 1")
+    sentence = f"After some thought about this long endgame position I will play {word}, of course."
+    assert read_move(board, sentence).move == chess.Move.from_uci("a7a8n")

@@ -14,7 +14,7 @@ from whale_bench.harness import Act, BaseHarness, ChatMessage, Decision, Reply, 
 _FORMS = (
     re.compile(r"<move>\s{0,8}([^<>]{1,40}?)\s{0,8}</move>", re.IGNORECASE),
     re.compile(r"\[([a-h][1-8][a-h][1-8][qrbn]?)\]"),
-    re.compile(r"(?<![A-Za-z0-9])([a-h][1-8][a-h][1-8][qrbn]?)(?![A-Za-z0-9])"),
+    re.compile(r"(?<![A-Za-z0-9])([a-h][1-8][a-h][1-8][qrbn]?)(?![A-Za-z0-9]|[=/(][QRBNqrbn])"),
 )
 
 
