@@ -3,10 +3,6 @@ import shutil
 import threading
 
 import pytest
-
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
-
 import torch
 from tiny_model import CONTEXT, tiny_llama, write_folder
 

@@ -9,10 +9,6 @@ import time
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("torch")
-pytest.importorskip("gguf")
-
 from tiny_model import SPECIAL, write_gguf, write_wheel
 
 from whale_bench.models import pull as pull_module
