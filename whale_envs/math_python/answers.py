@@ -23,12 +23,12 @@ _TOKENS = re.compile(r"(\\\\?(?:boxed|fbox)\s*\{)|\\[\\{}]|[{}]")
 _CHARACTERS = str.maketrans(
     {
         **{chr(0xFF01 + i): chr(0x21 + i) for i in range(94)},  # full-width forms
-        "−": "-", "﹣": "-", "‐": "-", "‑": "-", "。": ".", "、": ",", "　": " ", "\u00a0": " ",
+        "−": "-", "–": "-", "﹣": "-", "‐": "-", "‑": "-", "。": ".", "、": ",", "　": " ", "\u00a0": " ",
         "\u2009": " ", "\u202f": " ", "\u200b": None, "\u2060": None, "\ufeff": None,
         "×": r"\times ", "⋅": r"\cdot ", "·": r"\cdot ", "÷": r"\div ", "π": r"\pi ", "∞": r"\infty ",
         "°": r"^\circ ", "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "∪": r"\cup ", "∅": r"\emptyset ",
         "½": r"\frac{1}{2}", "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}", "⅓": r"\frac{1}{3}",
-        "⅔": r"\frac{2}{3}", "‰": None, "∈": r"\in ", "±": r"\pm ",
+        "⅔": r"\frac{2}{3}", "²": "^{2}", "³": "^{3}", "∈": r"\in ", "±": r"\pm ",
     }
 )  # fmt: skip
 _SPACING = re.compile(
@@ -47,6 +47,7 @@ _WRAPPER = re.compile(
     r"(?:\\(?:text|textbf|textit|textrm|textnormal|mathrm|mathbf|mathit|mathsf|mbox|boldsymbol|bm|boxed|fbox"
     r"|displaystyle|ensuremath)\s*)?\{"
 )
+_THOUSANDS = re.compile(r"(?<![\d.])[1-9]\d{0,2}(?:\{,\}\d{3})+(?!\d)", re.ASCII)
 _DELIMITERS = (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"))
 _PLAIN = re.compile(r"[0-9+\-/.]+\Z")
 _WORDY_GAP = re.compile(r"(?<=[A-Za-z0-9])\s+(?=[A-Za-z0-9.])")
@@ -107,8 +108,10 @@ def clean(answer: str) -> str:
     """
     text = answer.strip()
     if _PLAIN.match(text):
-        return text.rstrip(".") or text
+        return text if text.endswith("...") else text.rstrip(".") or text
     text = text.translate(_CHARACTERS)
+    if "{,}" in text:
+        text = _THOUSANDS.sub(lambda m: m[0].replace("{,}", ""), text)
     text = _SPACING.sub(lambda m: _SPELLED.get(m[0], ""), text)
     for _ in range(8):
         before = text
@@ -129,6 +132,8 @@ def clean(answer: str) -> str:
 
 def _trim_end(text: str) -> str:
     trimmed = text.rstrip(" \t\r\n.,;:")
+    if text.endswith("...") or "..." in text[len(trimmed) :]:  # it goes on
+        return text
     if len(trimmed) < len(text) and trimmed.endswith("\\"):  # the mark belonged to a command
         return text
     return trimmed or text

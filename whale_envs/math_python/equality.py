@@ -14,10 +14,12 @@ In this order, on cleaned texts (`answers.clean`):
 * Numbers compare exactly. The one tolerance: a decimal of at least `SURE_DIGITS` significant digits
   equals an exact number with no finite decimal if it is that number cut or rounded where it stops.
 * The factor 100 is used only where a percent sign stands: `50\%` equals `50\%`, `50`, `0.5`, `\frac12`.
-* A unit on one side only is ignored; two different units make different answers.
+* A unit on one side only is ignored, if it is one of the units in `values.py`: other words after a
+  number (`5\text{ trillion}`, `16\text{ (wrong)}`) change it. Two different units make different answers.
 * Of `x=5` only the 5 counts beside an answer that is no equation. A gold equation that assigns
-  nothing (`x+y=5`) is not equal to its right side; an answer's is (`m+n=25` for 25), unless its left
-  side is another number or its right side is 0.
+  nothing (`x+y=5`) is not equal to its right side. An answer's sides must all be the gold answer, but
+  for plain names and, in front, a sum of different names (`m+n=25`, `x=5+20=25`, `25=n`).
+* Letters of different case are different symbols.
 
 What this leaves open (radicals, symbols, relations) goes to `symbolic(gold, answer) -> bool`, except
 texts in which that would have to guess, such as `3 4` or `5\text{ (or 7)}`: they are wrong.
@@ -42,6 +44,7 @@ from whale_envs.math_python.values import (
     TooComplexError,
     Value,
     Words,
+    join_thousands,
     read_value,
     split_unit,
 )
@@ -66,19 +69,49 @@ _NEVER_EQUAL: list[set[type]] = [
 ]  # fmt: skip
 _UNSURE = re.compile(r"(?<![_^\d])\d+\s+[\d.]|\$|[\x00-\x08\x0b-\x1f\ud800-\udfff]")
 """What math-verify would read as it likes: it makes 7 of "3 4" and 12 of "5 $ 7"."""
-_TEXT = re.compile(r"\\(?:text|mbox|textrm|textbf|textit)")
+_TEXT = re.compile(r"\\(?:text|mbox|textrm|textbf|textit|mathrm|rm)(?![A-Za-z])")
 """Words inside a formula: math-verify passes over them, so that "5 (or 7)" would be 5."""
+_HEDGE = re.compile(r"\.\.\.|…|\\[lcd]?dots|'|\\prime(?![A-Za-z])")
+"""Marks that math-verify passes over."""
+_TEXT_WORDS = re.compile(r"\\(?:text|mbox|textrm|textbf|textit|mathrm|rm)\s*\{([^{}]*)\}")
+_CONSTANT = re.compile(r"\\mathrm\s*\{\s*([eid])\s*\}")
+_LETTERS = re.compile(
+    r"\\(?:text|mbox|textrm|textbf|textit|math[a-z]+|operatorname|begin|end)\*?\s*\{[^{}]*\}|\\[A-Za-z]+"
+    r"|_\s*\{[^{}]*\}|(?P<run>[A-Za-z]+)"
+)
+_FUNCTIONS = """
+    sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh log ln exp sqrt inf infty pi theta alpha beta
+    gamma lambda max min gcd lcm mod and or
+"""
+_SPELLED = frozenset(_FUNCTIONS.split())
+_DERIVED = re.compile(r"\\(?:i*int|sum|prod|lim)(?![A-Za-z])|\\frac\s*\{\s*d|\\begin")
 _INTEGER = re.compile(r"[+-]?\d{1,1000}\Z", re.ASCII)
 _DECIMAL = re.compile(r"[+-]?(\d*)\.(\d+)\Z", re.ASCII)
+_GREEK = (
+    r"\\(?:alpha|beta|gamma|delta|epsilon|varepsilon|theta|lambda|mu|phi|varphi|rho|sigma|tau|omega|psi|eta|kappa"
+    r"|ell|Delta|Omega|Phi|Sigma|Lambda|Gamma|Theta)(?![A-Za-z])"
+)
 _NAME = (
-    r"(?:[A-Za-z]|\\[A-Za-z]+|\\(?:text|mathrm|overline|vec)\s*\{[A-Za-z ]+\}|[A-Z]{2,4})"
-    r"(?:_(?:\w|\{\w+\}))?'{0,2}"
+    rf"(?:[A-Za-z]|{_GREEK}|\\(?:mathrm|mathbf|mathcal|overline|vec|hat|bar)\s*\{{\s*[A-Za-z]{{1,3}}\s*\}}"
+    r"|[A-Z]{2,4})(?:_(?:\w|\{[\w, ]{1,12}\}))?'{0,2}"
 )
 _ASSIGNED = re.compile(
-    rf"(?:{_NAME}|{_NAME}\s*\(\s*[\w\\,\s]{{1,20}}\)|\(\s*{_NAME}(?:\s*,\s*{_NAME}){{1,5}}\s*\)|\|\s*{_NAME}\s*\|"
+    rf"(?:{_NAME}|{_NAME}\s*\(\s*[\w\\,\s+\-]{{1,20}}\)|\(\s*{_NAME}(?:\s*,\s*{_NAME}){{1,5}}\s*\)|\|\s*{_NAME}\s*\|"
     rf"|\\(?:angle|triangle)\s*[A-Z]{{1,3}})\Z"
 )
-_CALLED = re.compile(r"\\(?:frac|sqrt|binom|sin|cos|tan|log|ln|exp|pi|infty|cdot|times)\b")
+_SUM = re.compile(rf"{_NAME}(?:\s*\+\s*{_NAME}){{1,9}}\Z")
+_NAMED = re.compile(r"\\(?:text|mathrm|textbf|textit|mbox)\s*\{([A-Za-z ]{1,60})\}:?\Z")
+_NAMING_WORDS = """
+    the of a an final total answer result solution sum product difference quotient remainder value values
+    number area volume perimeter circumference length width height distance radius diameter side sides
+    angle slope speed rate time cost price profit amount count probability ratio mean median mode range
+    average maximum minimum max min greatest least largest smallest expected degree degrees surface base
+    depth age weight mass money change tax interest discount score ways units people triangle square rectangle
+    circle trapezoid polygon parallelogram rhombus hexagon pentagon sphere cube cone cylinder pyramid in
+    for and digit digits
+"""
+_NAMING = frozenset(_NAMING_WORDS.split())
+"""Words of which a name such as "Total" or "Area of the circle" is made."""
 
 
 def undecided(*_: str) -> bool:
@@ -123,14 +156,52 @@ def _same(gold: str, answer: str, symbolic: Symbolic, depth: int) -> bool:
     return not never and ((a is not None and a == b) or _ask(gold, answer, symbolic))
 
 
+def _said(text: str) -> list[str]:
+    """The words inside a formula."""
+    return [" ".join(words.split()).lower() for words in _TEXT_WORDS.findall(text)]
+
+
+def _spell(gold: str, answer: str) -> tuple[str, str]:
+    r"""Both with a product sign between bare letters, and no letter twice in different case.
+
+    math-verify takes letters after a number for a unit, and X for x.
+
+    >>> _spell("12ab", "Xx")
+    ('12\\cdot a\\cdot b', 'c\\cdot x')
+    """
+    gold, answer = (_CONSTANT.sub(r" \1 ", text) for text in (gold, answer))
+    both = set("".join(m["run"] or "" for text in (gold, answer) for m in _LETTERS.finditer(text)))
+    free = [c for c in "abcfghjklmnpqrstuvwxyz" if c not in both and c.upper() not in both]
+    twice = sorted(c for c in both if c.isupper() and c.lower() in both)
+    renamed = str.maketrans(dict(zip(twice, free, strict=False)))
+
+    def spelled(text: str) -> str:
+        joint = "" if _DERIVED.search(text) else "\\cdot "
+
+        def run(match: re.Match[str]) -> str:
+            letters = match["run"]
+            if letters is None or letters in _SPELLED:
+                return match[0]
+            before = text[: match.start()].rstrip()
+            first = joint if len(letters) > 1 and (before[-1:].isdigit() or before[-1:] == "}") else ""
+            return first + (joint or "").join(letters.translate(renamed))
+
+        return _LETTERS.sub(run, text)
+
+    return spelled(gold), spelled(answer)
+
+
 def _ask(gold: str, answer: str, symbolic: Symbolic) -> bool:
     """Asks the symbolic helper, without units, and only where it has nothing to guess."""
-    (gold, unit), (answer, other) = split_unit(gold), split_unit(answer)
+    (gold, unit), (answer, other) = split_unit(join_thousands(gold)), split_unit(join_thousands(answer))
     if unit and other and unit != other:
         return False
-    if _UNSURE.search(answer) or (_TEXT.search(answer) and not _TEXT.search(gold)):
+    gold, answer = _CONSTANT.sub(r" \1 ", gold), _CONSTANT.sub(r" \1 ", answer)
+    if _UNSURE.search(answer) or (_HEDGE.search(answer) and not _HEDGE.search(gold)):
         return False
-    return symbolic(gold, answer)
+    if _TEXT.search(answer) and _said(gold) != _said(answer):
+        return False
+    return symbolic(*_spell(gold, answer))
 
 
 def _value(text: str) -> Value | None:
@@ -144,12 +215,22 @@ def _value(text: str) -> Value | None:
 def _same_number(a: Number, b: Number, *_: object) -> bool:
     if a.unit and b.unit and a.unit != b.unit:
         return False
+    if b.unit.startswith("base ") and not a.unit:
+        return _in_base(b) == a.value
     if a.percent == b.percent:
         return a.value == b.value or _written_out(a, b)
     percent, other = (a, b) if a.percent else (b, a)
     if other.unit:
         return False
     return other.value in (percent.value, percent.value / 100)
+
+
+def _in_base(number: Number) -> int | None:
+    base = int(number.unit.removeprefix("base "))
+    try:
+        return int(number.text.strip(), base)
+    except ValueError:
+        return None
 
 
 def _written_out(a: Number, b: Number) -> bool:
@@ -167,7 +248,10 @@ def _written_out(a: Number, b: Number) -> bool:
     significant = len((digits[1] + digits[2]).lstrip("0"))
     if rest == 1 or significant < SURE_DIGITS:
         return False
-    return abs(decimal.value - exact.value) < Fraction(1, 10 ** len(digits[2]))
+    unit = Fraction(1, 10 ** len(digits[2]))
+    gap = abs(decimal.value) - abs(exact.value)
+    same_sign = (decimal.value < 0) == (exact.value < 0)
+    return same_sign and (-unit < gap <= 0 or abs(gap) <= unit / 2)  # cut, or rounded
 
 
 def _same_group(a: Group, b: Group, symbolic: Symbolic, depth: int) -> bool:
@@ -221,31 +305,66 @@ def _with_equation(
     if isinstance(a, Equation):
         return _assigns(a) and _same(clean(a.right), texts[1], symbolic, depth)
     assert isinstance(b, Equation)
-    return _gives(b) and _same(texts[0], clean(b.right), symbolic, depth)
+    return _gives(texts[0], b, symbolic, depth)
 
 
 def _assigns(equation: Equation) -> bool:
     """Whether the left side only names what the right side is."""
-    left = equation.left
-    return bool(_ASSIGNED.match(left)) and not _CALLED.match(left)
+    return _is_name(equation.left)
 
 
-def _gives(equation: Equation) -> bool:
-    """Whether an answer's equation gives its right side as the result."""
-    if _assigns(equation):
+def _is_name(text: str) -> bool:
+    if _ASSIGNED.match(text):
         return True
-    try:
-        left, right = evaluate(clean(equation.left)), evaluate(clean(equation.right))
-    except TooBigError:
+    words = _NAMED.match(text)
+    return words is not None and _NAMING.issuperset(words[1].lower().split())
+
+
+def _is_sum(text: str) -> bool:
+    terms = [term.strip() for term in text.split("+")]
+    return _SUM.match(text) is not None and len(set(terms)) == len(terms)
+
+
+def _parts(equation: Equation) -> list[str]:
+    """The sides that are no names, cleaned."""
+    sides = (equation.left, *equation.middle, equation.right)
+    return [clean(side) for side in sides if not _is_name(side)] or [clean(equation.right)]
+
+
+def _gives(gold: str, equation: Equation, symbolic: Symbolic, depth: int) -> bool:
+    """Whether an answer's equation gives the gold answer: all its sides but names are that."""
+    sides = [equation.left, *equation.middle, equation.right]
+    if not all(sides):
         return False
-    if left is not None:
-        return left == right
-    return right != 0
+    if _is_sum(sides[0]) and _exact(clean(sides[-1])) != 0:
+        sides = sides[1:]
+    values = [clean(side) for side in sides if not _is_name(side)]
+    if not values:  # "x=y" for y
+        values = [clean(equation.right)]
+    if not _bare_letters(gold) and any(map(_bare_letters, values)):
+        return False
+    return all(_same(gold, value, symbolic, depth) for value in values)
+
+
+def _exact(text: str) -> Fraction | None:
+    try:
+        return evaluate(text)
+    except TooBigError:
+        return None
+
+
+def _bare_letters(text: str) -> bool:
+    """Whether it holds a letter that is a variable; units and known words are none."""
+    runs = (m["run"] for m in _LETTERS.finditer(split_unit(text)[0]) if m["run"])
+    return any(run not in _SPELLED and not set(run) <= {"e", "i"} for run in runs)
 
 
 def _same_equation(a: Equation, b: Equation, symbolic: Symbolic, depth: int) -> bool:
-    if squeeze(a.left) == squeeze(b.right) and squeeze(a.right) == squeeze(b.left):
+    if squeeze(a.left) == squeeze(b.right) and squeeze(a.right) == squeeze(b.left) and a.middle == b.middle:
         return True
     if _assigns(a) and _assigns(b):
-        return squeeze(a.left) == squeeze(b.left) and _same(clean(a.right), clean(b.right), symbolic, depth)
-    return symbolic(f"{a.left} = {a.right}", f"{b.left} = {b.right}")
+        named = squeeze(a.left) == squeeze(b.left)
+        return named and all(_same(clean(a.right), part, symbolic, depth) for part in _parts(b))
+    if a.middle or b.middle:
+        return False
+    return symbolic(*_spell(f"{a.left} = {a.right}", f"{b.left} = {b.right}"))

@@ -11,8 +11,9 @@ inside a long C call, and it ends when its host does. math-verify's own limits a
 need the main thread's signals.
 
 math-verify rounds absolutely, so that all tiny numbers are equal to it: whatever it finds equal is
-computed again to 50 digits here (at three points where it holds symbols), relatively. Decimals in
-the text make that 12 digits, and a decimal alone must be the other number cut or rounded where it
+computed again here (at three points where it holds symbols), relatively: to 500 digits, or to more
+where exponents in the text could hide a difference beyond those, or else it must be proved. Decimals
+in an expression are fractions; a decimal alone must be the other number cut or rounded where it
 stops, with at least 10 significant digits.
 
 Not covered: structure, identical texts and plain numbers, which `equality.py` has already decided.
@@ -34,6 +35,10 @@ from typing import Any
 MEMORY_BYTES = 500 * 1024 * 1024
 SURE_DIGITS = 10
 _DECIMAL = re.compile(r"[+-]?(\d*)\.(\d+)\Z", re.ASCII)
+_DECIMAL_INSIDE = re.compile(r"(?<![\d.])(\d*)\.(\d+)(?![\d.])", re.ASCII)
+_EXPONENT = re.compile(r"(?:\^|\*\*)\s*[{(]*\s*[+-]?\s*(\d{1,9})|(!)", re.ASCII)
+DIGITS = 500
+MOST_DIGITS = 20_000
 _POINTS = ((3, 7), (11, 13), (17, 29))
 """Seeds of the points at which expressions with symbols are compared."""
 
@@ -56,7 +61,7 @@ def watch(source: int, host: int) -> None:
 
 
 def compare(gold: str, answer: str) -> bool:
-    """Whether math-verify and the check at 50 digits both find the two equal.
+    """Whether math-verify and the check at many digits both find the two equal.
 
     Only a text that math-verify can read as a whole counts; by default it would settle for a part.
     """
@@ -68,14 +73,25 @@ def compare(gold: str, answer: str) -> bool:
         "fallback_mode": "no_fallback",
         "parsing_timeout": None,
     }
-    parsed = [parse(f"\\boxed{{{text}}}", **whole) for text in (gold, answer)]
+    parsed = [parse(f"\\boxed{{{exact(text)}}}", **whole) for text in (gold, answer)]
     if not all(parsed) or not verify(*parsed, timeout_seconds=None):
         return False
     return holds(parsed[0][0], parsed[1][0], gold, answer)
 
 
+def exact(text: str) -> str:
+    r"""The text with fractions for the decimals inside it.
+
+    >>> exact("0.5x"), exact("0.5")
+    ('{\\frac{5}{10}}x', '0.5')
+    """
+    if _DECIMAL.match(text.strip()):
+        return text
+    return _DECIMAL_INSIDE.sub(lambda m: f"{{\\frac{{{int(m[1] + m[2])}}}{{1{'0' * len(m[2])}}}}}", text)
+
+
 def holds(first: Any, second: Any, gold: str, answer: str) -> bool:
-    """Whether equality stands at 50 digits; True where nothing can be computed."""
+    """Whether equality stands at high precision; True where nothing can be computed."""
     import sympy
 
     if isinstance(first, sympy.Eq) and isinstance(second, sympy.Eq):
@@ -87,8 +103,36 @@ def holds(first: Any, second: Any, gold: str, answer: str) -> bool:
     literals = [_DECIMAL.match(text.strip()) for text in (gold, answer)]
     if not symbols and any(literals):
         return written_out(values, literals)
-    digits = 12 if any(v.has(sympy.Float) for v in values) else 45
-    pairs = [[number(v, point) for v in values] for point in points(symbols)]
+    return alike(values, symbols, enough(gold, answer))
+
+
+def alike(values: list[Any], symbols: list[str], digits: int) -> bool:
+    """Whether two expressions have the same values, to so many digits where they can be had."""
+    import sympy
+
+    if any(v.has(sympy.Float) for v in values):
+        return agree(values, symbols, 12)
+    slow = (sympy.Integral, sympy.Sum, sympy.Product, sympy.Limit, sympy.Derivative)
+    near = agree(values, symbols, 45)
+    if not near or any(v.has(*slow) for v in values):
+        return near
+    if digits <= MOST_DIGITS:
+        return agree(values, symbols, digits)
+    return agree(values, symbols, DIGITS) and bool(sympy.simplify(values[0] - values[1]) == 0)
+
+
+def enough(*texts: str) -> int:
+    """Digits to which two different values agree at most, as far as their exponents tell."""
+    size = 1
+    for text in texts:
+        for match in _EXPONENT.finditer(text):
+            size = min(size * (1000 if match[2] else max(int(match[1]), 1)), 10**9)
+    return DIGITS if size <= 200 else DIGITS + 3 * size
+
+
+def agree(values: list[Any], symbols: list[str], digits: int) -> bool:
+    """Whether two expressions have the same value to so many digits, at all points."""
+    pairs = [[number(v, point, digits + 15) for v in values] for point in points(symbols)]
     return all(a is None or b is None or close(a, b, digits) for a, b in pairs)
 
 
@@ -97,12 +141,15 @@ def proportional(first: Any, second: Any) -> bool:
     symbols = names([first])
     if symbols != names([second]):
         return False
+    import sympy
+
     factors = []
     for point in points(symbols):
-        a, b = number(first, point), number(second, point)
+        a, b = (number(value, point, DIGITS + 15) for value in (first, second))
         if a is not None and b is not None and a and b:
             factors.append(a / b)
-    return all(close(factor, factors[0], 12) for factor in factors)
+    digits = 12 if first.has(sympy.Float) or second.has(sympy.Float) else DIGITS - 15
+    return all(close(factor, factors[0], digits) for factor in factors)
 
 
 def names(values: list[Any]) -> list[str]:
@@ -121,11 +168,11 @@ def close(a: Any, b: Any, digits: int) -> bool:
     return bool(abs(a - b) <= max(abs(a), abs(b)) / 10**digits)
 
 
-def number(value: Any, point: dict[str, Any]) -> Any:
-    """The value at a point to 60 digits, or None where it is not a finite number."""
+def number(value: Any, point: dict[str, Any], digits: int = 60) -> Any:
+    """The value at a point to so many digits, or None where it is not a finite number."""
     import sympy
 
-    found = value.subs({symbol: point[str(symbol)] for symbol in value.free_symbols}).doit().evalf(60)
+    found = value.subs({symbol: point[str(symbol)] for symbol in value.free_symbols}).doit().evalf(digits)
     if not isinstance(found, sympy.Expr) or found.free_symbols or not found.is_finite:
         return None
     return found if found.is_number else None
@@ -145,9 +192,11 @@ def written_out(values: list[Any], literals: list[re.Match[str] | None]) -> bool
     places, digits = len(match[2]), (match[1] + match[2]).lstrip("0")
     if other is None:
         return False
-    gap = abs(other - decimal)
-    finite = gap <= abs(decimal) * sympy.Float(10) ** -45
-    return bool(finite or (len(digits) >= SURE_DIGITS and gap < sympy.Rational(1, 10**places)))
+    if abs(other - decimal) <= abs(decimal) * sympy.Float(10) ** -45:
+        return agree([decimal, values[1 - index]], [], DIGITS)
+    unit, gap = sympy.Rational(1, 10**places), abs(decimal) - abs(other)
+    near = (-unit < gap <= 0) or abs(gap) <= unit / 2  # cut, or rounded
+    return bool(len(digits) >= SURE_DIGITS and decimal * other > 0 and near)
 
 
 def answer_line(line: bytes) -> dict[str, object]:

@@ -15,6 +15,7 @@ Not covered: comparing (`equality.py`), arithmetic (`rational.py`), unit convers
 import re
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
 from whale_envs.math_python.answers import clean
@@ -52,6 +53,8 @@ class Matrix:
 class Equation:
     left: str
     right: str
+    middle: tuple[str, ...] = ()
+    """What stands between further equals signs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +79,10 @@ _DIGIT = re.compile(r"\d", re.ASCII)
 _MATRIX = re.compile(
     r"\\begin\s*\{([pbB]?matrix|smallmatrix|array)\}(?:\s*\{[lcr| ]{0,40}\})?(.*)\\end\s*\{\1\}\Z", re.DOTALL
 )
-_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?\Z", re.ASCII)
+_ONE_NUMBER = re.compile(
+    r"(?:(?<=[=<>])|\A|(?<=\\[lg][et]))\s*[+-]?\s*(?:\\?\$)?\s*[1-9]\d{0,2}(?:,\d{3})+(?![\d,])", re.ASCII
+)
+"""A number with thousands separators where one begins: at the start or after a sign of comparison."""
 _AND = re.compile(r"\\text\s*\{\s{0,4}(?:and|or|,)\s{0,4}\}|(?<=[\s\d)}])(?:and|or)(?=[\s\\(])|;")
 _COMPARE = re.compile(r"<|>|\\(?:le|ge|ne|lt|gt|in|approx|equiv|sim|mid|to|cong)(?![A-Za-z])")
 _MEMBER = re.compile(r"[A-Za-z]\s*\\in(?![A-Za-z])\s*")
@@ -90,14 +96,52 @@ _UNIT = re.compile(
 )
 _UNIT_COMMAND = re.compile(r"\\(?:text|mathrm|mbox|textrm|rm)|[{}.\\]")
 _UNIT_NAMES = {"degrees": "degree", "deg": "degree", "dollars": "$", "dollar": "$", "usd": "$", "units": ""}
-_NO_UNITS = frozenset(
-    {
-        "pi", "e", "sqrt", "log", "ln", "sin", "cos", "tan", "exp", "mod", "i", "inf", "infinity", "theta",
-        "and", "or", "over", "choose", "factorial", "hundred", "thousand", "million", "billion", "dozen",
-        "percent", "squared", "cubed", "plus", "minus", "times",
-    }
-)  # fmt: skip
-"""Words after a number that change its value, so that they are no unit."""
+_UNIT_WORDS = """
+    mm cm dm m km nm um in inch inches ft foot feet yd yard yards mi mile miles
+    millimeter millimeters millimetre millimetres centimeter centimeters centimetre centimetres
+    decimeter decimeters decimetre decimetres meter meters metre metres kilometer kilometers
+    kilometre kilometres acre acres hectare hectares ha
+    mg g kg gram grams gramme grammes kilogram kilograms kilo kilos milligram milligrams ton tons tonne
+    tonnes lb lbs pound pounds oz ounce ounces
+    ml cl dl l liter liters litre litres milliliter milliliters millilitre millilitres gallon gallons gal
+    quart quarts pint pints cup cups teaspoon teaspoons tablespoon tablespoons cc
+    ms s sec secs second seconds min mins minute minutes h hr hrs hour hours day days week weeks month
+    months year years yr yrs decade decades century centuries am pm
+    mph kph kmh kmph mps knot knots hz khz mhz hertz newton newtons n kn joule joules j kj calorie calories
+    cal kcal watt watts w kw kwh volt volts v ohm ohms amp amps ampere amperes pascal pascals pa kpa mol
+    moles mole kelvin celsius fahrenheit bit bits byte bytes bps
+    degree degrees deg degs rad rads radian radians revolution revolutions rpm arcminutes arcseconds
+    dollar dollars usd cent cents euro euros eur gbp penny pennies pence nickel nickels dime dimes quarters
+    yuan rmb yen rupee rupees rs peso pesos bucks coin coins
+    unit units square sq cubic per each of total ones
+    point points vertex vertices edge edges face faces side sides diagonal diagonals line lines segment
+    segments angle angles triangle triangles squares rectangle rectangles circle circles polygon polygons
+    region regions cube cubes block blocks tile tiles cell cells row rows column columns
+    people person persons man men woman women child children boy boys girl girls student students teacher
+    teachers player players team teams member members family families adult adults worker workers guest
+    guests friend friends passenger passengers
+    way ways solution solutions arrangement arrangements permutation permutations combination
+    combinations outcome outcomes case cases choice choices possibility possibilities sequence sequences
+    subset subsets set sets function functions number numbers integer integers digit digits term terms value
+    values factor factors divisor divisors multiple multiples prime primes zero zeros zeroes root roots
+    path paths route routes step steps move moves turn turns round rounds game games match matches
+    handshake handshakes committee committees page pages book books word words letter letters problem
+    problems question questions test tests class classes grade grades mark marks
+    apple apples orange oranges banana bananas egg eggs cookie cookies candy candies pizza pizzas slice
+    slices piece pieces cake cakes pie pies sandwich sandwiches bottle bottles glass glasses
+    marble marbles ball balls card cards die dice box boxes bag bags bucket buckets basket baskets chair
+    chairs table tables seat seats pencil pencils pen pens stamp stamps ticket tickets toy toys sticker
+    stickers flower flowers tree trees rose roses stone stones bead beads sticks stick shirt shirts shoe
+    shoes sock socks hat hats item items object objects thing things
+    car cars bus buses truck trucks train trains bike bikes bicycle bicycles boat boats house houses room
+    rooms door doors window windows floor floors
+    dog dogs cat cats fish bird birds chicken chickens cow cows horse horses sheep pig pigs duck ducks
+    rabbit rabbits frog frogs animal animals spider spiders ant ants leg legs head heads
+    lap laps trip trips blue red green white black yellow
+"""
+_UNITS = frozenset(_UNIT_WORDS.split())
+"""Words that may stand after a number without changing it; all others make it something else."""
+_NOT_FIRST = frozenset({"per", "of", "each", "total", "am", "pm", "ones"})
 _CHOICE = re.compile(r"\(([A-Za-z])\)\Z")
 _WORDS = re.compile(r"[A-Za-z][A-Za-z' .\-]*[A-Za-z.]\Z")
 _BRACKETS = re.compile(r"\\\\|\\begin\s*\{|\\end\s*\{|\\[{}|]|\\[lr]angle(?![A-Za-z])|[()\[\]{}]|,|=|&")
@@ -122,7 +166,22 @@ def read_value(text: str) -> Value:
         return _read_matrix(matrix[2])
     if (member := _MEMBER.match(text)) and member.end() < len(text):
         return read_value(text[member.end() :])
+    text = join_thousands(text)
     return _read_listed(text) or _read_relation(text) or _read_group(text) or _read_words(text)
+
+
+def join_thousands(text: str) -> str:
+    r"""The text without thousands separators, if all its commas are such.
+
+    >>> join_thousands(r"x=12,500\pi"), join_thousands("x=1,23"), join_thousands("x=1,000,y=2,000")
+    ('x=12500\\pi', 'x=1,23', 'x=1,000,y=2,000')
+    """
+    if "," not in text:
+        return text
+    joined = _ONE_NUMBER.sub(lambda m: m[0].replace(",", ""), text)
+    if joined == text or _AND.search(joined) or any(mark == "," for _, mark in _top_level(joined)):
+        return text
+    return joined
 
 
 def _read_listed(text: str) -> Group | None:
@@ -138,7 +197,12 @@ def _read_relation(text: str) -> Relation | Equation | None:
         return Relation(text)
     marks = _top_level(text)
     equals = [at for at, mark in marks if mark == "=" and text[max(0, at - 1)] not in "<>!:\\"]
-    return Equation(text[: equals[0]].strip(), text[equals[-1] + 1 :].strip()) if equals else None
+    if not equals:
+        return None
+    if len(equals) > MOST_ITEMS:
+        raise TooComplexError(f"{len(equals)} equals signs")
+    between = (text[a + 1 : b].strip() for a, b in pairwise(equals))
+    return Equation(text[: equals[0]].strip(), text[equals[-1] + 1 :].strip(), tuple(filter(None, between)))
 
 
 def _read_words(text: str) -> Words | Other:
@@ -178,11 +242,21 @@ def split_unit(text: str) -> tuple[str, str | None]:
         return core, "degree"
     if match["base"]:
         return core, "base " + "".join(filter(str.isdigit, match["base"]))
-    words = _UNIT_COMMAND.sub(" ", match["text"] or match["bare"]).lower().split()
-    if not words or not _NO_UNITS.isdisjoint(words):
+    words = re.sub(r"\^\s*-?\s*\d", " ", _UNIT_COMMAND.sub(" ", match["text"] or match["bare"])).split()
+    if not _are_units(words):
         return text, None
+    words = _UNIT_COMMAND.sub(" ", match["text"] or match["bare"]).lower().split()
     unit = "".join(words)
     return core, _UNIT_NAMES.get(unit, unit if len(unit) < 3 else unit.removesuffix("s"))
+
+
+def _are_units(words: list[str]) -> bool:
+    """Whether words after a number name a unit: none that could change its value is among them."""
+    names = [word for part in words for word in part.replace("-", "/").replace(".", "/").split("/")]
+    if names in (["M"], ["K"], ["G"]):  # a million, a thousand, and the like
+        return False
+    names = [name.lower() for name in names]
+    return bool(names) and names[0] not in _NOT_FIRST and all(name in _UNITS for name in names)
 
 
 def _read_matrix(body: str) -> Matrix:
@@ -237,7 +311,7 @@ def _items(text: str, commas: list[int], *, bracketed: bool = False) -> tuple[st
     spaced = [at for at in commas if text[at + 1 : at + 2].isspace()]
     if spaced and len(spaced) < len(commas):
         pieces = _cut(text, spaced)
-        if all("," not in piece or _THOUSANDS.match(piece) for piece in pieces):
+        if all("," not in join_thousands(piece) for piece in pieces):
             cuts = spaced
     items = _cut(text, cuts)
     if not bracketed:
