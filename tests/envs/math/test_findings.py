@@ -1,8 +1,11 @@
 """Kinds of wrong verdicts that reviews found, each with its neighbours that must not change."""
 
+import time
+
 import pytest
 
-from whale_envs.math_python import same_answer
+from whale_envs.math_python import check, same_answer
+from whale_envs.text import strip_thinking
 
 
 def pairs(text: str) -> list[tuple[str, str]]:
@@ -130,3 +133,50 @@ def test_equal(gold: str, answer: str) -> None:
 )
 def test_unequal(gold: str, answer: str) -> None:
     assert not same_answer(gold, answer)
+
+
+CHANNELS = r"<|channel|>analysis<|message|>or \boxed{4}<|end|><|start|>assistant<|channel|>"
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        r"<|think|>or \boxed{4}<|/think|>So \boxed{5}",
+        r"\boxed{5}<|think|>or \boxed{4}",
+        r"<seed:think>or \boxed{4}</seed:think>So \boxed{5}",
+        r"or \boxed{4}</seed:think>So \boxed{5}",
+        r"<reason>or \boxed{4}</reason>So \boxed{5}",
+        r"\boxed{5}<think type='x'>or \boxed{4}</think>",
+        r'\boxed{5}<think type="x" id = "y">or \boxed{4}',
+        CHANNELS + r"final<|message|>So \boxed{5}<|return|>",
+        CHANNELS + r"final <|constrain|>json<|message|>So \boxed{5}",
+        CHANNELS
+        + r"final<|message|>So \boxed{5}<|end|><|start|>assistant<|channel|>analysis<|message|>\boxed{4}",
+        r"\boxed{5}<|channel|>commentary<|message|>or \boxed{4}<|call|>",
+        r"<|channel|>analysis<|message|>\boxed{4}<|end|>So \boxed{5}",
+        r"\boxed{5}<|end|>",
+        r"if x<think then \boxed{5}",
+    ],
+)
+def test_nothing_in_any_mark_of_thinking_is_an_answer(response: str) -> None:
+    assert check("5", response)
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "<think a=",
+        "<|channel|>",
+        "<|channel|>analysis",
+        "<|",
+        "<  | /",
+        "<|end|>",
+        "<|channel|>final",
+        "<aaaa:",
+    ],
+)
+def test_marks_of_thinking_take_linear_time(piece: str) -> None:
+    began = time.process_time()
+    strip_thinking(piece * (1_000_000 // len(piece)))
+    strip_thinking(piece + "a " * 500_000)
+    assert time.process_time() - began < 3
