@@ -61,8 +61,30 @@ class MathPythonEnv(TextEnv):
     def _begin(self, example: MathProblem) -> str:
         self._tool_calls = self._tool_errors = 0
         self._final = None
+        self._forget()
         self._session = secrets.token_hex(16) if self.options["keep_state"] else None
         return example.problem
+
+    async def astep(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        done = await super().astep(action)
+        if done[2] or done[3]:
+            self._forget()
+        return done
+
+    def truncate(self, stop_condition: str) -> Verdict:
+        verdict = super().truncate(stop_condition)
+        self._forget()
+        return verdict
+
+    def close(self) -> None:
+        self._forget()
+        super().close()
+
+    def _forget(self) -> None:
+        """Ends the interpreter's session of this episode."""
+        session, self._session = self._session, None
+        if session is not None and self._interpreter is not None:
+            self._interpreter.forget_session(session)
 
     async def _advance(self, action: str) -> Transition:
         call = parse_action(action)

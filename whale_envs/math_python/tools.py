@@ -56,6 +56,9 @@ class Interpreter(Protocol):
     async def run(self, code: str, *, session: str | None = None, timeout_s: float = TIMEOUT_S) -> Result:
         """Runs one; never raises for what the program does."""
 
+    def forget_session(self, session: str) -> None:
+        """Ends a session, if there is one of that name; from any thread, without waiting."""
+
     async def __aenter__(self) -> Self: ...
     async def __aexit__(self, *exc: object) -> None: ...
 

@@ -4,7 +4,7 @@ r"""The Python tool: model-written code in, a typed result out, whatever the cod
         result = await sandbox.run("print(6*7)", timeout_s=5)
         result.text                                     # '42\n'
         await sandbox.run("x = 1", session="rollout-7") # variables stay for that session's next call
-        await sandbox.close_session("rollout-7")
+        sandbox.forget_session("rollout-7")
 
 A `Sandbox` starts at its first call (a second or so, for numpy and sympy) and then serves any number
 of calls at once, from any event loop and any thread. `run` of this module uses one that the whole
@@ -28,6 +28,7 @@ Not covered: Windows; macOS (no walls there, so only `unsafe`, and untested); pa
 import asyncio
 import atexit
 import contextlib
+import itertools
 import json
 import logging
 import os
@@ -49,7 +50,7 @@ TIMEOUT_S = 30.0
 """Published time limit of a call (reference §4.2)."""
 
 _MOST_SECONDS = 3_600.0
-_START_SECONDS = 90.0
+_START_SECONDS = 300.0
 _STATUS: dict[int, Status] = {
     wire.FINISHED: "finished",
     wire.TIMED_OUT: "timed_out",
@@ -100,7 +101,9 @@ class Sandbox:
         self._lock = threading.Lock()
         self._server: _Server | None = None
         self._closed = False
-        self._sessions: dict[str, int] = {}
+        self._sessions: dict[str, tuple[int, str]] = {}
+        """Of each session: the life of the processes it belongs to, and its name there, used once only."""
+        self._numbers = itertools.count(1)
 
     async def run(self, code: str, *, session: str | None = None, timeout_s: float = TIMEOUT_S) -> RunResult:
         """Runs a program, and returns when nothing of it is left.
@@ -118,12 +121,10 @@ class Sandbox:
         program = code.encode("utf-8", "surrogatepass")
         if len(program) > CODE_BYTES:
             return RunResult(status="refused", limit=f"{CODE_BYTES:,} bytes")
-        name = (session or "").encode("utf-8", "replace")
-        payload = wire.RUN_HEAD.pack(timeout_s, len(name)) + name + program
         for _ in range(2):
             server = await self._ready()
-            if session is not None:
-                self._claim(session, server)
+            name = self._claim(session, server).encode() if session is not None else b""
+            payload = wire.RUN_HEAD.pack(timeout_s, len(name)) + name + program
             try:
                 kind, answer = await server.connection().call(wire.RUN, payload)
             except SupervisorLostError:
@@ -138,13 +139,15 @@ class Sandbox:
             return self._result(answer, timeout_s)
         raise InfrastructureError("the sandbox's processes died during the call")
 
-    async def close_session(self, session: str) -> None:
-        """Forgets a session's variables; one that does not exist is no error."""
-        known = self._sessions.pop(session, None)
+    def forget_session(self, session: str) -> None:
+        """Ends a session, and a call that it is running; from any thread, without waiting.
+
+        Its name may be used again at once, for a new one. One that does not exist is no error.
+        """
+        found = self._sessions.pop(session, None)
         server = self._server
-        if known is not None and server is not None and server.alive and server.generation == known:
-            with contextlib.suppress(SupervisorLostError):
-                server.connection().send(wire.FORGET, session.encode("utf-8", "replace"))
+        if found is not None and server is not None and server.alive and server.generation == found[0]:
+            server.tell(wire.FORGET, found[1].encode())
 
     def hello(self) -> dict[str, Any]:
         """What the processes say of themselves; starts them. Blocks for a second at first."""
@@ -206,12 +209,16 @@ class Sandbox:
     def _bury(self, server: "_Server") -> None:
         server.alive = False
 
-    def _claim(self, session: str, server: "_Server") -> None:
-        if self._sessions.setdefault(session, server.generation) != server.generation:
-            del self._sessions[session]
+    def _claim(self, session: str, server: "_Server") -> str:
+        """The session's name in the supervisor."""
+        number = f"{next(self._numbers)}"
+        generation, name = self._sessions.setdefault(session, (server.generation, number))
+        if generation != server.generation:
+            self._sessions.pop(session, None)
             raise InfrastructureError(f"session {session!r} was lost when the sandbox's processes died")
         while len(self._sessions) > 65_536:
-            del self._sessions[next(iter(self._sessions))]
+            self.forget_session(next(iter(self._sessions)))
+        return name
 
     def _result(self, answer: bytes, timeout_s: float) -> RunResult:
         how, code, wall, cpu, waited, lost = wire.ENDED.unpack_from(answer)
@@ -309,6 +316,13 @@ class _Server:
                 theirs.close()
             self._connections[loop] = Connection(ours)
             return self._connections[loop]
+
+    def tell(self, kind: int, payload: bytes) -> None:
+        """Sends a message that has no answer, from any thread, on a connection of its own."""
+        ours, theirs = socket.socketpair()
+        with ours, theirs, self._lock, contextlib.suppress(OSError):  # a dead supervisor has no sessions
+            socket.send_fds(self._control, [b"L"], [theirs.fileno()])
+            ours.sendall(wire.FRAME.pack(len(payload), kind, 0) + payload)
 
     def close(self) -> None:
         self.alive = False

@@ -11,6 +11,8 @@ Not covered: what confines a program over there; that is the server's business.
 """
 
 import asyncio
+import json
+import math
 from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
@@ -84,6 +86,9 @@ class FusionSandbox:
         async with self._slots:
             return _result(await self._ask(body, timeout_s), timeout_s)
 
+    def forget_session(self, session: str) -> None:
+        """Nothing to do: there are no sessions."""
+
     async def __aenter__(self) -> Self:
         return self
 
@@ -102,13 +107,20 @@ class FusionSandbox:
             if trouble:
                 continue
             try:
-                answer = self._decoder.decode(raw)
-            except msgspec.DecodeError as error:
+                answer = self._read(raw)
+            except (ValueError, RecursionError) as error:
                 raise InfrastructureError(f"{self._url}: not an answer of SandboxFusion: {error}") from error
             if answer.status != "SandboxError" and answer.run_result is not None:
                 return answer.run_result
             trouble = f"{answer.status}: {answer.message or 'no message'}"
         raise InfrastructureError(f"{self._url} failed {_TRIES} times: {trouble}")
+
+    def _read(self, raw: bytes) -> _Answer:
+        """The strict reader first; Python's own takes lone surrogates too, which programs do print."""
+        try:
+            return self._decoder.decode(raw)
+        except msgspec.DecodeError:
+            return msgspec.convert(json.loads(raw.decode("utf-8", "replace")), _Answer)
 
     async def _post(self, body: dict[str, Any], timeout_s: float) -> tuple[bytes, str]:
         """(answer, "") or (b"", why not)."""
@@ -140,6 +152,7 @@ async def _read(response: "aiohttp.ClientResponse") -> bytes:
 
 def _result(run: _Run, timeout_s: float) -> RunResult:
     code = run.return_code
+    seconds = run.execution_time or 0.0
     status: Status = "finished"
     if run.status == _TIMED_OUT:
         status = "timed_out"
@@ -151,7 +164,7 @@ def _result(run: _Run, timeout_s: float) -> RunResult:
         stderr=_clean(run.stderr),
         exit_code=code if status == "finished" else None,
         signal=-code if status == "crashed" and code is not None else None,
-        seconds=run.execution_time or 0.0,
+        seconds=seconds if math.isfinite(seconds) else 0.0,
         limit=f"{timeout_s:g} s" if status == "timed_out" else "",
     )
 

@@ -27,6 +27,12 @@ from whale_envs.errors import InfrastructureError, UsageError
 PACKAGES = ("numpy", "sympy", "mpmath", "gmpy2", "scipy")
 """Offered to programs where they are installed, and nothing else from package folders is."""
 
+_ALL_PROCESSES = 1024
+"""Processes and threads at a time, of all calls together."""
+
+_YOUNG_PER_CORE = 4
+"""Programs that have just begun, at a time; the rest wait, before their time limit begins."""
+
 _PRELOAD = (
     *("bisect", "cmath", "collections", "copy", "dataclasses", "datetime", "decimal", "enum", "fractions"),
     *("functools", "heapq", "inspect", "io", "itertools", "json", "linecache", "math", "operator", "os"),
@@ -35,11 +41,18 @@ _PRELOAD = (
 )
 
 _BOOT = """
-import sys, types
+import importlib.machinery, sys, types
+loader = importlib.machinery.SourceFileLoader
+def code(self, name, found=loader.get_code):
+    if not name.startswith("whale_envs."):
+        return found(self, name)
+    return compile(self.get_data(self.path), f"<sandbox {name.rpartition('.')[2]}>", "exec", dont_inherit=True)
+loader.get_code = code
 for name, path in zip(("whale_envs", "whale_envs.sandbox"), sys.argv[2:]):
     sys.modules[name] = types.ModuleType(name)
     sys.modules[name].__path__ = [path]
 from whale_envs.sandbox.warm.keeper import main
+del loader.get_code
 main(int(sys.argv[1]))
 """
 
@@ -50,14 +63,14 @@ class Limits:
 
     memory_mb: int = 1024
     """Beyond what the warm parent maps; also of each process's address space."""
-    processes: int = 64
+    processes: int = 24
     """Processes and threads at a time."""
     scratch_mb: int = 64
     """Size of the scratch folder, and of each file."""
     files: int = 4096
     """Files and folders in the scratch folder."""
-    descriptors: int = 256
-    """Open files of each process."""
+    descriptors: int = 64
+    """Open files of each process; each may hold some 200 KB of memory in the kernel."""
     output_mb: int = 16
     """Written to both streams; the program is ended beyond."""
     kept_kb: int = 64
@@ -152,6 +165,9 @@ def _config(settings: Settings) -> dict[str, object]:
         "preload": _PRELOAD,
         "limits": asdict(settings.limits),
         "without": settings.without,
+        "total_processes": max(_ALL_PROCESSES, settings.limits.processes),
+        "young": _YOUNG_PER_CORE * cpus,
+        "cores": cpus,
         "spares": min(8, cpus + 2),
         "concurrent": settings.concurrent,
         "sessions": settings.sessions,

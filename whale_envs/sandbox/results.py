@@ -28,6 +28,7 @@ its own doing. refused: not started, because the text is too long to be a progra
 
 STATUSES: tuple[Status, ...] = get_args(Status)
 
+_LOST = "(the program ended its process or left a thread running; the session's variables are lost)"
 _SAID = {
     "timed_out": "stopped at the time limit of {limit}",
     "memory": "stopped at the memory limit of {limit}",
@@ -79,7 +80,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
 
     def _note(self) -> str:
         if self.status == "finished":
-            return ""
+            return _LOST if self.session_lost else ""
         said = _SAID[self.status].format(limit=self.limit or "this call", signal=self.signal)
         lost = "; the session's variables are lost" if self.session_lost else ""
         nothing = "" if self.stdout or self.stderr else "; nothing was printed"

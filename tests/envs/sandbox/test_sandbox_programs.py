@@ -198,10 +198,10 @@ async def test_a_session_keeps_variables_and_others_do_not_see_them(sandbox: San
     assert "NameError" in (await sandbox.run("print(x)", session="b")).text
     assert "SyntaxError" in (await sandbox.run("def f(:", session="a")).text
     assert (await sandbox.run("print(x)", session="a")).text == "42\n"
-    await sandbox.close_session("a")
+    sandbox.forget_session("a")
     assert "NameError" in (await sandbox.run("print(x)", session="a")).text
-    await sandbox.close_session("a")
-    await sandbox.close_session("b")
+    sandbox.forget_session("a")
+    sandbox.forget_session("b")
 
 
 async def test_a_session_that_is_ended_says_that_its_variables_are_lost(sandbox: Sandbox) -> None:
@@ -210,7 +210,7 @@ async def test_a_session_that_is_ended_says_that_its_variables_are_lost(sandbox:
     assert result.session_lost
     assert "variables are lost" in result.text
     assert "NameError" in (await sandbox.run("print(x)", session="c")).text
-    await sandbox.close_session("c")
+    sandbox.forget_session("c")
 
 
 async def test_nothing_of_a_session_runs_between_its_calls(sandbox: Sandbox) -> None:
@@ -227,7 +227,7 @@ async def test_nothing_of_a_session_runs_between_its_calls(sandbox: Sandbox) -> 
         await sandbox.run("pass")
     second = int((await sandbox.run("print(n)", session="d")).text)
     assert second - first < 20  # what it counted during the calls themselves
-    await sandbox.close_session("d")
+    sandbox.forget_session("d")
 
 
 async def test_a_session_answers_one_call_at_a_time(sandbox: Sandbox) -> None:
@@ -238,7 +238,7 @@ async def test_a_session_answers_one_call_at_a_time(sandbox: Sandbox) -> None:
     with pytest.raises(UsageError, match="running another call"):
         await sandbox.run("pass", session="e")
     assert (await first).ok
-    await sandbox.close_session("e")
+    sandbox.forget_session("e")
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
     spare (forked, walls up, waiting) → running (a call's) → ended, or idle (a session's) → running …
 
-Not covered: when to start and stop them (`supervisor`), how much memory they hold (`watch`).
+Not covered: when to start and stop them (`supervisor`), how much they hold (`watch`, `guard`).
 """
 
 import contextlib
@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from whale_envs.sandbox.warm import program, wire
 
 _CHUNK = 65536
-_LATER = 15
-"""Priority of a program that has run for a while."""
 
 
 @dataclass(slots=True)
@@ -48,7 +46,13 @@ class Cell:
         self.request: Request | None = None
         self.started = self.deadline = self.idle_since = 0.0
         self.verdict = wire.FINISHED
-        self.demoted = False
+        self.others: list[int] = []
+        """Its processes but the first, when last looked at."""
+        self.crowd = self.paused = False
+        self.left: tuple[int, int] | None = None
+        """How its program ended, where the cell then was ended for what it left running."""
+        self.settles = 0.0
+        """Until when a session's threads have time to end; 0 while its program runs."""
         self._control = bytearray()
         out, out_end = os.pipe()
         err, err_end = os.pipe()
@@ -76,6 +80,7 @@ class Cell:
         self.started, self.deadline = now, now + request.seconds
         self.kept = [wire.Kept(self._half), wire.Kept(self._half)]
         self._control.clear()
+        self.settles = 0.0
         if self.pid and self.session:
             self.signal(signal.SIGCONT)
         cpu = int(request.seconds) + 2
@@ -131,28 +136,24 @@ class Cell:
         self.signal(signal.SIGKILL)
 
     def signal(self, number: int) -> None:
-        """To the child: process 1 of its namespace, whose end ends the rest; else also its group."""
+        """To the child, its group and its other processes, lest one goes on until the kernel ends it."""
         if not self.pid or self.ended:
             return
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(self.pid, number)
             os.killpg(self.pid, number)
+        self._signal_others(number)
 
-    def demote(self, proc: int | None) -> None:
-        """Lets younger programs go first.
+    def end_others(self) -> None:
+        """For what outlives the child where no namespace ends it with the first."""
+        self._signal_others(signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
 
-        One that left the supervisor's session is in a scheduling group of its own, which counts
-        instead of its priority where the kernel groups by session.
-        """
-        self.demoted = True
-        with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, self.pid, _LATER)
-            if proc is not None and os.getsid(self.pid) != os.getsid(0):
-                descriptor = os.open(f"{self.pid}/autogroup", os.O_WRONLY, dir_fd=proc)
-                try:
-                    os.write(descriptor, str(_LATER).encode())
-                finally:
-                    os.close(descriptor)
+    def _signal_others(self, number: int) -> None:
+        for other in self.others:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(other, number)
 
     def close(self) -> None:
         for descriptor in (*self.streams, *self._ends):

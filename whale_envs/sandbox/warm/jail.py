@@ -73,6 +73,7 @@ class Jail:
             )
             self._be_first_to_die()
         self._processes = (limits["processes"], limits["processes"])
+        self._all_processes = (config["total_processes"], config["total_processes"])
         self._descriptors = (limits["descriptors"], limits["descriptors"])
         self._set_limits(limits, mapped + limits["memory_mb"] * _MIB)
         self._highest = max(4096, limits["descriptors"])
@@ -89,7 +90,6 @@ class Jail:
 
     def become_child(self, descriptors: list[int], cell: int) -> NoReturn:
         """In the fresh child: the walls, then the program, then the end."""
-        status = SETUP_FAILED
         try:
             signal.set_wakeup_fd(-1)
             for target, descriptor in enumerate(descriptors, start=1):
@@ -104,17 +104,18 @@ class Jail:
                 os.environ.update(HOME=scratch, TMPDIR=scratch)
             os.chdir(scratch)
             self._wall_in(scratch)
-            status = program.serve(self._variables, confined=self._walls.namespaces)
         except BaseException as error:  # noqa: BLE001 - the process ends here, whatever it was
             os.write(2, f"sandbox: {type(error).__name__}: {error}\n".encode(errors="replace"))
-        finally:
-            os._exit(status)
+            os._exit(SETUP_FAILED)
+        program.serve(self._variables, confined=self._walls.namespaces)
 
     def _enter_namespaces(self) -> None:
         check, lib = linux.check, linux.lib
         check(lib.unshare(linux.CLONE_NEWNS), "unshare")
         flags = linux.MS_NOSUID | linux.MS_NODEV
         check(lib.mount(b"tmpfs", rootfs.SCRATCH.encode(), b"tmpfs", flags, self._mount_options), "mount")
+        # what the limit is here, the kernel keeps for all calls together: a user namespace takes it over
+        resource.setrlimit(resource.RLIMIT_NPROC, self._all_processes)
         check(lib.unshare(linux.CLONE_NEWUSER), "unshare")
 
     def _wall_in(self, scratch: str) -> None:
@@ -127,6 +128,7 @@ class Jail:
             self._landlock.install(scratch)
         os.closerange(program.CONTROL + 1, self._highest)
         resource.setrlimit(resource.RLIMIT_NOFILE, self._descriptors)
+        os.setpriority(os.PRIO_PROCESS, 0, self._config["nice"])
         if self._walls.seccomp:
             seccomp.install(self._filter or seccomp.program(processes=False, pid=os.getpid()))
 

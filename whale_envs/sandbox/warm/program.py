@@ -26,9 +26,14 @@ import sys
 import threading
 import traceback
 import types
+from typing import NoReturn
 
 HEADER = struct.Struct("<?II")
 """Whether it is a session's, CPU seconds, bytes of the program."""
+
+_TRICKS = 1_000
+"""How often a program's hooks may throw into the end of its process."""
+_leave, _write = os._exit, os.write  # a program may replace those of the module
 
 _GENERATORS = ("random", "numpy.random")
 _sources = [""]
@@ -54,14 +59,49 @@ def prepare() -> dict[str, object]:
     main.__dict__["__builtins__"] = sys.modules["builtins"]
     sys.modules["__main__"] = main
     sys.argv = [""]
+    sys.orig_argv[:] = ["python"]
     sys.path.insert(0, "")
     return main.__dict__
 
 
-def serve(variables: dict[str, object], *, confined: bool) -> int:
-    """Runs one program, or a session's programs until the supervisor ends this process."""
+def serve(variables: dict[str, object], *, confined: bool) -> NoReturn:
+    """Runs one program, or a session's programs until the supervisor ends this process.
+
+    Trace functions, signal handlers and the like may throw into the frames here. That is the program's
+    doing and becomes its output.
+    """
+    status, trick = 1, ""
+    try:
+        status = _serve(variables, confined=confined)
+    except BaseException as error:  # noqa: BLE001 - see above
+        trick = f"{type(error).__name__} in a hook of the program\n"
+    for _ in range(_TRICKS):
+        try:
+            _calm()
+            if trick:
+                _write(2, trick.encode(errors="replace"))
+            trick = ""
+            _flush()
+            break
+        except BaseException:  # noqa: BLE001, S112 - see above
+            continue
+    while True:
+        try:
+            _leave(status)
+        except BaseException:  # noqa: BLE001, S112 - see above
+            continue
+
+
+def _calm() -> None:
+    """Switches off what a program left to be called from anywhere."""
+    sys.settrace(None)
+    sys.setprofile(None)
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+
+
+def _serve(variables: dict[str, object], *, confined: bool) -> int:
     me = os.getpid()
-    os.write(CONTROL, READY)
+    _write(CONTROL, READY)
     for module in _GENERATORS:
         if module in sys.modules:
             sys.modules[module].seed()  # else all children would draw the same numbers
@@ -77,13 +117,28 @@ def serve(variables: dict[str, object], *, confined: bool) -> int:
         status = _run(text, variables)
         if not session:
             return _finish(status)
-        _flush()
+        _end_call()
         if os.getpid() != me:
-            os._exit(status)
+            return status
         if confined:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(-1, signal.SIGKILL)  # process 1 of this namespace: everyone but me
         _say(DONE + bytes([status & 255]))
+
+
+def _end_call() -> None:
+    """Between a session's programs: threads that Python would wait for have ended, and no timer runs.
+
+    Workers of an executor that was not shut down would wait for ever; they end the session, as any
+    other thread that is left does.
+    """
+    workers = getattr(sys.modules.get("concurrent.futures.thread"), "_threads_queues", ())
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon and thread not in workers:
+            thread.join()
+    for timer in (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF):
+        signal.setitimer(timer, 0)
+    _flush()
 
 
 def _text(descriptor: int, mode: str, errors: str) -> io.TextIOWrapper:
@@ -133,7 +188,7 @@ def _run(text: bytes, variables: dict[str, object]) -> int:
 
 def _say(word: bytes) -> None:
     with contextlib.suppress(OSError):  # the program closed it; the supervisor will see
-        os.write(CONTROL, word)
+        _write(CONTROL, word)
 
 
 def _status_of(leave: SystemExit) -> int:
@@ -147,7 +202,7 @@ def _show(error: BaseException) -> None:
     """Writes the traceback, without frames of this module or of libraries."""
     try:
         if sys.excepthook is not sys.__excepthook__:
-            sys.excepthook(type(error), error, error.__traceback__)
+            sys.excepthook(type(error), error, _own_part(error.__traceback__))
             return
         source = _sources[-1]
         linecache.cache[NAME] = (len(source), None, source.splitlines(keepends=True), NAME)
@@ -161,7 +216,13 @@ def _show(error: BaseException) -> None:
         sys.stderr.write(text)
         sys.stderr.flush()
     except BaseException:  # noqa: BLE001 - the program closed or replaced its streams
-        os.write(2, text.encode("utf-8", "replace"))
+        _write(2, text.encode("utf-8", "replace"))
+
+
+def _own_part(trace: types.TracebackType | None) -> types.TracebackType | None:
+    while trace is not None and trace.tb_frame.f_code.co_filename != NAME:
+        trace = trace.tb_next
+    return trace
 
 
 def _keep_own_lines(report: traceback.TracebackException, depth: int) -> None:

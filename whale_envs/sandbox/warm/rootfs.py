@@ -20,7 +20,7 @@ from whale_envs.sandbox.warm import linux
 
 _SYSTEM = ("/bin", "/lib", "/lib32", "/lib64", "/usr/bin", "/usr/lib", "/usr/lib32", "/usr/lib64")
 _FILES = ("/etc/ld.so.cache", "/etc/localtime", "/usr/share/zoneinfo")
-_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+_DEVICES = ("/dev/null", "/dev/full", "/dev/random", "/dev/urandom")
 SCRATCH = "/scratch"
 """Where a child may write. /tmp is another name for it, unless libraries lie there."""
 
@@ -98,6 +98,7 @@ def enter(plan: Plan) -> None:
     for name in (SCRATCH[1:], "etc", ".old"):
         Path(base, name).mkdir(exist_ok=True)
     Path(base, "dev", "shm").symlink_to(SCRATCH)
+    Path(base, "dev", "zero").symlink_to("full")  # reads the same; a map of it would be memory of nobody
     if not Path(base, "tmp").exists():
         Path(base, "tmp").symlink_to(SCRATCH)
     Path(base, "etc", "passwd").write_text(_USERS, encoding="ascii")

@@ -1,13 +1,16 @@
 """A seccomp filter: which system calls a child may not make.
 
-    >>> install(program(processes=True, pid=0))          # after no_new_privileges()
+    install(program(processes=True, pid=0))             # after no_new_privileges()
 
-Refused with EPERM: other processes' memory (ptrace, process_vm_*), sockets, mounts and namespaces,
-keys, bpf, perf, userfaultfd, io_uring, System V and POSIX IPC, memory files, clocks, modules, and
-what else a calculation has no use for. Refused with ENOSYS: calls newer than this list, and clone3
-(its flags cannot be read by a filter; libc falls back to clone). `processes=False` also refuses new
-processes (threads stay possible) and signals to any process but the caller: for kernels that grant
-no pid namespace.
+Refused with EPERM: other processes' memory (ptrace, process_vm_*), sockets but for unnamed pairs,
+mounts and namespaces, keys, bpf, perf, userfaultfd, io_uring, inotify, System V and POSIX IPC, memory
+that belongs to no process (shared anonymous maps, memory files, huge pages, larger buffers of pipes
+and sockets, descriptors in flight), leases and signals of files, priorities, clocks, modules, and what
+else a calculation has no use for. Refused with ENOSYS: calls newer than this list, and clone3 (its
+flags cannot be read by a filter; libc falls back to clone). `setsid` succeeds and does nothing, so that
+no process leaves its call's scheduling group. `processes=False`, for kernels that grant no pid and
+mount namespaces, also refuses new processes (threads stay possible), signals to and limits and CPUs of
+any process but the caller, and changes to the modes, owners, times and attributes of files.
 
 Not covered: what the allowed calls can do to a buggy kernel. This is a shared kernel, not a virtual
 machine.
@@ -15,6 +18,7 @@ machine.
 
 import ctypes
 import struct
+from collections.abc import Sequence
 
 from whale_envs.sandbox.warm.linux import ARCH, call, check
 
@@ -23,7 +27,8 @@ NEWEST = 462
 
 _BOTH = (  # numbers that all architectures share
     424, 425, 426, 427, 428, 429, 430, 431, 432, 433,  # pidfd_send_signal, io_uring, new mount API
-    434, 438, 440, 442, 443, 447, 448, 450, 457, 458,  # pidfd_*, madvise of others, memfd_secret, …
+    434, 438, 440, 442, 443, 444, 445, 446, 447, 448,  # pidfd_*, madvise of others, Landlock, memfd_secret, …
+    450, 457, 458,
 )  # fmt: skip
 
 _DENIED = {  # name: (x86_64, aarch64)
@@ -48,19 +53,41 @@ _DENIED = {  # name: (x86_64, aarch64)
     "remap_file_pages": (216, 234), "seccomp": (317, 277), "rt_sigqueueinfo": (129, 138),
     "rt_tgsigqueueinfo": (297, 240), "io_setup": (206, 0), "iopl": (172, -1), "ioperm": (173, -1),
     "modify_ldt": (154, -1), "uselib": (134, -1), "sysfs": (139, -1), "ustat": (136, -1),
+    "inotify_init": (253, -1), "inotify_init1": (294, 26), "sched_setparam": (142, 118),
+    "sync": (162, 81), "syncfs": (306, 267), "setsockopt": (54, 208), "sendmsg": (46, 211),
+    "sendmmsg": (307, 269), "connect": (42, 203), "bind": (49, 200), "listen": (50, 201),
+    "accept": (43, 202), "accept4": (288, 242),
 }  # fmt: skip
 
+_DENIED_ON_THE_HOSTS_FILES = {
+    "fork": (57, -1), "vfork": (58, -1), "tkill": (200, 130),
+    "chmod": (90, -1), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452),
+    "chown": (92, -1), "fchown": (93, 55), "lchown": (94, -1), "fchownat": (260, 54),
+    "utime": (132, -1), "utimes": (235, -1), "futimesat": (261, -1), "utimensat": (280, 88),
+    "setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7),
+    "removexattr": (197, 14), "lremovexattr": (198, 15), "fremovexattr": (199, 16),
+}  # fmt: skip
+"""Beyond `_DENIED`, where a child shares the host's processes and its view of the files."""
+
 _AUDIT_ARCH = (0xC000003E, 0xC00000B7)
-_CLONE, _SOCKETPAIR, _KILL, _TKILL, _TGKILL = (56, 220), (53, 199), (62, 129), (200, 130), (234, 131)
-_FORKS = ((57, -1), (58, -1))
+_CLONE, _SOCKETPAIR, _SENDTO, _MMAP = (56, 220), (53, 199), (44, 206), (9, 222)
+_FCNTL, _IOCTL, _PRCTL, _SETSID = (72, 25), (16, 29), (157, 167), (112, 157)
+_OWN = {"kill": (62, 129), "tgkill": (234, 131)}
+_OWN_OR_ZERO = {"prlimit64": (302, 261), "sched_setaffinity": (203, 122)}
 _CLONE3 = 435
 _NAMESPACE_FLAGS = 0x7E020000
 _CLONE_THREAD = 0x00010000
 _AF_UNIX = 1
-_EPERM, _ENOSYS = 0x00050001, 0x00050026
+_MAP_SHARED, _MAP_ANONYMOUS, _MAP_HUGETLB = 0x01, 0x20, 0x40000
+_FCNTL_DENIED = (8, 10, 15, 1024, 1026, 1031)
+"""F_SETOWN, F_SETSIG, F_SETOWN_EX, F_SETLEASE, F_NOTIFY, F_SETPIPE_SZ."""
+_IOCTL_ALLOWED = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
+"""TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX."""
+_PR_SCHED_CORE = 62
+_DONE, _EPERM, _ENOTTY, _ENOSYS = 0x00050000, 0x00050001, 0x00050019, 0x00050026
 _ALLOW, _KILL_PROCESS = 0x7FFF0000, 0x80000000
 _LOAD, _EQUAL, _GREATER, _ANY_BIT, _RETURN = 0x20, 0x15, 0x25, 0x45, 0x06
-_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16
+_NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
 _SYS_SECCOMP = (317, 277)
 
 
@@ -82,32 +109,56 @@ def program(*, processes: bool, pid: int, arch: int = ARCH) -> bytes:
     ]
     denied = {*_BOTH, *(numbers[arch] for numbers in _DENIED.values())}
     if not processes:
-        denied |= {numbers[arch] for numbers in (*_FORKS, _TKILL)}
+        denied |= {numbers[arch] for numbers in _DENIED_ON_THE_HOSTS_FILES.values()}
     for number in sorted(denied - {-1}):
         ops += [_op(_EQUAL, number, 0, 1), _op(_RETURN, _EPERM)]
     test = [] if processes else [_op(_ANY_BIT, _CLONE_THREAD, 1, 0)]
     ops += [  # no new namespaces; without a pid namespace only threads
         _op(_EQUAL, _CLONE[arch], 0, 4 + len(test)),
-        _op(_LOAD, _FIRST_ARGUMENT),
+        _op(_LOAD, _ARGUMENTS),
         _op(_ANY_BIT, _NAMESPACE_FLAGS, len(test), 1 - len(test)),
         *test,
         _op(_RETURN, _EPERM),
         _op(_RETURN, _ALLOW),
+        _op(_EQUAL, _SETSID[arch], 0, 1),
+        _op(_RETURN, _DONE),
+        _op(_EQUAL, _MMAP[arch], 0, 6),  # no memory that outlives its last mapping, or counts nowhere
+        _op(_LOAD, _ARGUMENTS + 3 * 8),
+        _op(_ANY_BIT, _MAP_HUGETLB, 2, 0),
+        _op(_ANY_BIT, _MAP_ANONYMOUS, 0, 2),
+        _op(_ANY_BIT, _MAP_SHARED, 0, 1),
+        _op(_RETURN, _EPERM),
+        _op(_RETURN, _ALLOW),
+        _op(_EQUAL, _SENDTO[arch], 0, 6),  # to its own pair only: without an address
+        _op(_LOAD, _ARGUMENTS + 4 * 8),
+        _op(_EQUAL, 0, 0, 2),
+        _op(_LOAD, _ARGUMENTS + 4 * 8 + 4),
+        _op(_EQUAL, 0, 1, 0),
+        _op(_RETURN, _EPERM),
+        _op(_RETURN, _ALLOW),
     ]
-    ops += _only(_SOCKETPAIR[arch], _AF_UNIX)
+    ops += _by_argument(_SOCKETPAIR[arch], 0, [_AF_UNIX], _ALLOW, _EPERM)
+    ops += _by_argument(_FCNTL[arch], 1, _FCNTL_DENIED, _EPERM, _ALLOW)
+    ops += _by_argument(_IOCTL[arch], 1, _IOCTL_ALLOWED, _ALLOW, _ENOTTY)
+    ops += _by_argument(_PRCTL[arch], 0, [_PR_SCHED_CORE], _EPERM, _ALLOW)
     if not processes:
-        ops += [*_only(_KILL[arch], pid), *_only(_TGKILL[arch], pid)]
+        for numbers in _OWN.values():
+            ops += _by_argument(numbers[arch], 0, [pid], _ALLOW, _EPERM)
+        for numbers in _OWN_OR_ZERO.values():
+            ops += _by_argument(numbers[arch], 0, [0, pid], _ALLOW, _EPERM)
     return b"".join([*ops, _op(_RETURN, _ALLOW)])
 
 
-def _only(number: int, argument: int) -> list[bytes]:
-    """Allows a call where its first argument is this one."""
+def _by_argument(number: int, index: int, listed: Sequence[int], then: int, other: int) -> list[bytes]:
+    """Decides one call by the low half of an argument: `then` where it is listed, else `other`."""
+    count = len(listed)
+    tests = [_op(_EQUAL, value, count - place, 0) for place, value in enumerate(listed)]
     return [
-        _op(_EQUAL, number, 0, 4),
-        _op(_LOAD, _FIRST_ARGUMENT),
-        _op(_EQUAL, argument, 1, 0),
-        _op(_RETURN, _EPERM),
-        _op(_RETURN, _ALLOW),
+        _op(_EQUAL, number, 0, count + 3),
+        _op(_LOAD, _ARGUMENTS + 8 * index),
+        *tests,
+        _op(_RETURN, other),
+        _op(_RETURN, then),
     ]
 
 

@@ -1,8 +1,8 @@
 """Serves the host: takes calls, gives each a jailed child, bounds it, and answers when all of it is gone.
 
 One thread, one loop, no program text run. Children are forked ahead (`spares`), so that a call finds
-its walls standing. At most `concurrent` programs run at once; the rest wait, and a call's time limit
-begins when its program does.
+its walls standing. At most `concurrent` programs run at once, few of them begun just now (`guard`); the
+rest wait, and a call's time limit begins when its program does.
 
     Supervisor(control, config, walls, layers).run()        # until the host closes `control`
 
@@ -25,7 +25,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from whale_envs.sandbox.warm import linux, rootfs, watch, wire
+from whale_envs.sandbox.warm import guard, linux, rootfs, watch, wire
 from whale_envs.sandbox.warm.cells import Cell, Request, is_exhaustion, raise_descriptor_limit
 from whale_envs.sandbox.warm.jail import scratch_folder
 from whale_envs.sandbox.warm.links import Link
@@ -40,9 +40,8 @@ from whale_envs.sandbox.warm.template import (
     Walls,
 )
 
-_LOOK = 0.05
-"""Seconds between two looks at running programs."""
-_DEMOTE_AFTER = 1.0
+_SETTLE = 0.25
+"""Seconds for which a session's threads may go on after its program."""
 _MIB = 2**20
 _TRIES = 3
 
@@ -67,7 +66,7 @@ class Supervisor:
         self._proc: int | None = None
         self._template_pid = 0
         self._failures = 0
-        self._looked = 0.0
+        self._guard: guard.Guard | None = None
 
     # --- life ------------------------------------------------------------------------------------
 
@@ -87,6 +86,8 @@ class Supervisor:
         if not first or MESSAGE.unpack(first)[0] != READY:
             raise SystemExit("the template did not start")
         _, _, _, loaded, huge = MESSAGE.unpack(first)
+        if self._proc is not None:
+            self._guard = guard.Guard(self._proc, self._template_pid, self._config, self._walls)
         self._say_hello(loaded, huge)
         self._selector.register(self._control, selectors.EVENT_READ, self._on_control)
         self._selector.register(self._channel, selectors.EVENT_READ, self._on_template)
@@ -167,7 +168,9 @@ class Supervisor:
         elif kind == wire.PING:
             link.send(wire.PONG, call)
         elif kind == wire.FORGET:
-            cell = self._sessions.pop(payload.decode(), None)
+            name = payload.decode()
+            self._queue = deque(request for request in self._queue if request.session != name)
+            cell = self._sessions.pop(name, None)
             if cell is not None:
                 cell.kill(wire.CRASHED)
 
@@ -191,8 +194,13 @@ class Supervisor:
     def _refill(self) -> None:
         """Starts what waits, and keeps spares ready."""
         waiting: deque[Request] = deque()
+        recent = time.monotonic() - guard.YOUNG
+        young = sum(cell.started > recent and not cell.crowd for cell in self._running.values())
         while self._queue and len(self._running) < self._config["concurrent"]:
+            if young >= self._config["young"]:
+                break
             request = self._queue.popleft()
+            young += 1
             if not self._start(request):
                 waiting.append(request)
                 if not request.session:
@@ -273,6 +281,8 @@ class Supervisor:
     def _gone(self, cell: Cell, status: int | None, cpu: float) -> None:
         """The child is reaped, and in a pid namespace so is all that it started."""
         cell.ended = True
+        if not self._walls.namespaces and cell.pid:
+            cell.end_others()
         said = cell.hear()
         cell.drain(self._limits["output_mb"] * _MIB)
         for descriptor in (*cell.streams, cell.control.fileno()):
@@ -291,7 +301,7 @@ class Supervisor:
             self._again(request, cell)
         elif request is not None:
             assert status is not None
-            how, code = _judge(cell, status, said)
+            how, code = cell.left or _judge(cell, status, said)
             self._report(cell, request, how, code, cpu)
         elif not born and self._failures > 10 * _TRIES:
             raise SystemExit(f"no child can put up its walls: {_words(cell)}")
@@ -335,11 +345,19 @@ class Supervisor:
                 self._selector.unregister(cell.control)
                 cell.kill(wire.CRASHED)
             return
-        if self._proc is not None:
-            for number in watch.below(self._proc, cell.pid):
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(number, signal.SIGKILL)
+        if not cell.settles:
+            if self._proc is not None:
+                for number in watch.below(self._proc, cell.pid):
+                    with contextlib.suppress(ProcessLookupError, PermissionError):
+                        os.kill(number, signal.SIGKILL)
+            cell.settles = time.monotonic() + _SETTLE
+        if self._proc is not None and watch.tasks(self._proc, cell.pid) > 1:
+            if time.monotonic() > cell.settles:  # it would go on in the next call: the session ends here
+                cell.left = (wire.MEMORY if NO_MEMORY in said[:at] else wire.FINISHED, said[at + 1])
+                cell.signal(signal.SIGKILL)
+            return
         cell.signal(signal.SIGSTOP)  # nothing of it runs until the next call
+        cell.others, cell.crowd, cell.paused = [], False, False
         cell.drain(self._limits["output_mb"] * _MIB)
         cell.request, cell.idle_since = None, time.monotonic()
         self._running.pop(cell.number, None)
@@ -351,38 +369,24 @@ class Supervisor:
     def _wait(self) -> float | None:
         if self._running:
             soonest = min(cell.deadline for cell in self._running.values())
-            return min(_LOOK, max(0.0, soonest - time.monotonic()))
+            settling = any(cell.settles for cell in self._running.values())
+            return min(0.005 if settling else guard.EVERY, max(0.0, soonest - time.monotonic()))
         if self._sessions:
             return 1.0
         return 0.02 if self._queue else None
 
     def _look(self) -> None:
         now = time.monotonic()
-        for cell in self._running.values():
-            if now >= cell.deadline:
-                cell.kill(wire.TIMED_OUT)
-        if now - self._looked < _LOOK:
-            return
-        self._looked = now
+        for cell in [cell for cell in self._running.values() if cell.settles]:
+            self._on_said(cell)
+        late = [cell for cell in self._running.values() if now >= cell.deadline]
+        for cell in late:
+            cell.kill(wire.TIMED_OUT)
         for cell in [c for c in self._sessions.values() if c.request is None]:
             if now - cell.idle_since > self._config["session_seconds"]:
                 self._end_session(cell)
-        old = [cell for cell in self._running.values() if now - cell.started > _LOOK and cell.pid]
-        for cell in old:
-            if now - cell.started > _DEMOTE_AFTER and not cell.demoted:
-                cell.demote(self._proc)
-        if old and self._proc is not None:
-            self._bound_memory(self._proc)
-
-    def _bound_memory(self, proc: int) -> None:
-        """One call may hold its limit; all of them together the machine's share: the largest goes."""
-        cells = {cell.pid: cell for cell in self._cells.values() if cell.pid and not cell.ended}
-        sizes = watch.held(proc, self._template_pid, cells)
-        total = sum(sizes.values())
-        for cell, size in sorted(sizes.items(), key=lambda item: -item[1]):
-            if size > self._limits["memory_mb"] * _MIB or total > self._config["total_mb"] * _MIB:
-                cell.kill(wire.MEMORY)
-                total -= size
+        if self._guard is not None and any(now - c.started > guard.EVERY for c in self._running.values()):
+            self._guard.look({c.pid: c for c in self._cells.values() if c.pid and not c.ended}, now)
 
 
 def _judge(cell: Cell, status: int, said: bytes) -> tuple[int, int]:
