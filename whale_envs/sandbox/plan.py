@@ -46,7 +46,8 @@ loader = importlib.machinery.SourceFileLoader
 def code(self, name, found=loader.get_code):
     if not name.startswith("whale_envs."):
         return found(self, name)
-    return compile(self.get_data(self.path), f"<sandbox {name.rpartition('.')[2]}>", "exec", dont_inherit=True)
+    shown = f"<sandbox {name.rpartition('.')[2]}>"  # programs see these frames, and no path of ours
+    return compile(self.get_data(self.path), shown, "exec", dont_inherit=True)
 loader.get_code = code
 for name, path in zip(("whale_envs", "whale_envs.sandbox"), sys.argv[2:]):
     sys.modules[name] = types.ModuleType(name)

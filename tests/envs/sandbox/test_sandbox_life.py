@@ -139,12 +139,19 @@ def command(number: int) -> str:
 
 HOST = """
 import asyncio, sys
+from tests.envs.sandbox.test_sandbox_hostile import below
 from whale_envs.sandbox import Sandbox
 async def main():
     sandbox = Sandbox()
     calls = [asyncio.create_task(sandbox.run("while True: pass", timeout_s=600)) for _ in range(3)]
     calls.append(asyncio.create_task(sandbox.run("import subprocess\\nsubprocess.run(['sleep', '619.9'])", timeout_s=600)))
-    await asyncio.sleep(1.5)
+    sandbox.hello()
+    while not sandbox._server._connections:
+        await asyncio.sleep(0.05)
+    for _ in range(200):
+        if (await sandbox.run("print(1)")).ok and len(below(sandbox._server._process.pid)) >= 11:
+            break
+        await asyncio.sleep(0.05)
     print(sandbox._server._process.pid, flush=True)
     await asyncio.gather(*calls)
 asyncio.run(main())
@@ -154,7 +161,11 @@ asyncio.run(main())
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_nothing_outlives_the_host(number: int) -> None:
     with subprocess.Popen(
-        [sys.executable, "-c", HOST], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        [sys.executable, "-c", HOST],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        cwd=Path(__file__).parents[3],
     ) as host:
         assert host.stdout is not None
         keeper = int(host.stdout.readline())

@@ -15,6 +15,7 @@ granted to a user.
 Not covered: CPU caches and other side channels between children.
 """
 
+import contextlib
 import os
 import resource
 import signal
@@ -52,6 +53,37 @@ def environment(config: dict[str, Any]) -> dict[str, str]:
 def scratch_folder(config: dict[str, Any], cell: int) -> str:
     """Where a cell may write when it has no file system of its own; made and removed by the supervisor."""
     return str(Path(config["scratch"], str(cell)))
+
+
+def remove_tree(path: str) -> None:
+    """Removes a folder however deep it is: folders within it come to its top before they are emptied.
+
+    What cannot be removed is left.
+    """
+    count, left = 0, True
+    while left:
+        left = False
+        try:
+            tops = sorted(os.scandir(path), key=lambda entry: entry.name)
+        except OSError:
+            return
+        for top in tops:
+            with contextlib.suppress(OSError):
+                if not top.is_dir(follow_symlinks=False):
+                    os.unlink(top.path)  # noqa: PTH108
+                    continue
+                os.chmod(top.path, 0o700)  # noqa: PTH101
+                for entry in list(os.scandir(top.path)):
+                    if entry.is_dir(follow_symlinks=False):
+                        os.chmod(entry.path, 0o700)  # noqa: PTH101
+                        count += 1
+                        os.rename(entry.path, f"{path}/.{os.getpid()}-{count}")  # noqa: PTH104
+                        left = True
+                    else:
+                        os.unlink(entry.path)  # noqa: PTH108
+                os.rmdir(top.path)  # noqa: PTH106
+    with contextlib.suppress(OSError):
+        os.rmdir(path)  # noqa: PTH106
 
 
 class Jail:

@@ -15,7 +15,6 @@ import contextlib
 import json
 import os
 import selectors
-import shutil
 import signal
 import socket
 import struct
@@ -27,7 +26,7 @@ from typing import Any
 
 from whale_envs.sandbox.warm import guard, linux, rootfs, watch, wire
 from whale_envs.sandbox.warm.cells import Cell, Request, is_exhaustion, raise_descriptor_limit
-from whale_envs.sandbox.warm.jail import scratch_folder
+from whale_envs.sandbox.warm.jail import remove_tree, scratch_folder
 from whale_envs.sandbox.warm.links import Link
 from whale_envs.sandbox.warm.program import DONE, NO_MEMORY
 from whale_envs.sandbox.warm.template import (
@@ -92,18 +91,21 @@ class Supervisor:
         self._selector.register(self._control, selectors.EVENT_READ, self._on_control)
         self._selector.register(self._channel, selectors.EVENT_READ, self._on_template)
         try:
-            while True:
-                self._refill()
-                watched = self._selector.get_map()
-                for key, _ in self._selector.select(self._wait()):
-                    if watched.get(key.fd) is key:  # an earlier event may have closed it
-                        key.data()
-                self._look()
+            self._serve()
         finally:
             for cell in self._cells.values():
                 cell.signal(signal.SIGKILL)
             if not self._walls.namespaces:
-                shutil.rmtree(self._config["scratch"], ignore_errors=True)
+                remove_tree(self._config["scratch"])
+
+    def _serve(self) -> None:
+        while True:
+            self._refill()
+            watched = self._selector.get_map()
+            for key, _ in self._selector.select(self._wait()):
+                if watched.get(key.fd) is key:  # an earlier event may have closed it
+                    key.data()
+            self._look()
 
     def _become_template(self, channel: socket.socket) -> None:
         status = 1
@@ -307,7 +309,7 @@ class Supervisor:
             raise SystemExit(f"no child can put up its walls: {_words(cell)}")
         cell.close()
         if not self._walls.namespaces:
-            shutil.rmtree(scratch_folder(self._config, cell.number), ignore_errors=True)
+            remove_tree(scratch_folder(self._config, cell.number))
 
     def _again(self, request: Request, cell: Cell) -> None:
         """The child never came to the program: another one, a few times."""
@@ -344,6 +346,8 @@ class Supervisor:
             if cell.silent:
                 self._selector.unregister(cell.control)
                 cell.kill(wire.CRASHED)
+            return
+        if cell.left is not None:
             return
         if not cell.settles:
             if self._proc is not None:

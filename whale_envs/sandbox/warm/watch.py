@@ -139,7 +139,7 @@ def _descriptors(proc: int, number: int) -> int:
     except OSError:
         return 0
     try:
-        return len(os.listdir(folder))
+        return len(os.listdir(folder))  # noqa: PTH208
     except OSError:
         return 0
     finally:
