@@ -15,11 +15,20 @@ What keeps a program in is in `doctor.layers`. What remains reachable, with ever
 
 - the kernel itself, through the system calls that a calculation needs; this is no virtual machine;
 - the machine's CPU, within the limits, and what its caches tell about other programs;
-- Python's and the system's libraries and programs, read-only, and nothing else of the file system;
+- Python's and the system's libraries and programs, read-only, and nothing else of the file system; but an
+  advisory lock can be put on them, and the page cache filled;
+- memory that the kernel keeps for a process and nobody counts: tables of its memory maps, file locks and
+  file names, some 30 MB for each of at most `Limits.processes`; and the room for pipes that the kernel
+  grants to one user, beyond which new pipes are smaller;
 - the time of day, the kernel's version, the number of CPUs.
 
-Without namespaces (see `doctor`) also: names and sizes of files through `stat`; a scratch folder bounded
-per file only; no subprocesses. Without Landlock or seccomp, the other layers alone.
+Without namespaces (see `doctor`) also: names, sizes, links and attributes of files and of /proc's folders;
+a scratch folder bounded per file only; threads, which are counted by looking and not by the kernel. And
+there are no subprocesses, nor changes to the modes, owners and times of files. Landlock and seccomp must
+both be there then, or the tool refuses.
+
+Without seccomp also: inotify, System V and POSIX IPC in namespaces of their own, and whatever else its
+filter refuses; their memory counts only where a process maps it. Without Landlock, namespaces alone.
 
 Not covered: Windows; macOS (no walls there, so only `unsafe`, and untested); packages beyond
 `plan.PACKAGES`; a time limit that allows for a machine that others keep busy (`cpu_seconds` tells).
@@ -58,11 +67,12 @@ _STATUS: dict[int, Status] = {
     wire.OUTPUT_LIMIT: "output_limit",
     wire.CRASHED: "crashed",
 }
-_NEEDED = {
-    "files": ("namespaces", "landlock"),
-    "network": ("namespaces", "seccomp"),
-    "processes": ("namespaces", "seccomp"),
+_NEEDED: dict[str, tuple[frozenset[str], ...]] = {
+    "files": (frozenset({"namespaces"}), frozenset({"landlock", "seccomp"})),
+    "network": (frozenset({"namespaces"}), frozenset({"seccomp"})),
+    "processes": (frozenset({"namespaces"}), frozenset({"seccomp"})),
 }
+"""What must be held, and the sets of layers of which one is enough."""
 _log = logging.getLogger("whale_envs.sandbox")
 
 
@@ -356,7 +366,7 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 def _missing(layers: list[dict[str, Any]]) -> str:
     """What no active layer protects, with the kernel's reasons; empty where all is."""
     active = {layer["name"] for layer in layers if layer["active"]}
-    open_ = [what for what, walls in _NEEDED.items() if not active & set(walls)]
+    open_ = [what for what, walls in _NEEDED.items() if not any(wall <= active for wall in walls)]
     if not open_:
         return ""
     reasons = "; ".join(f"{layer['name']}: {layer['why']}" for layer in layers if not layer["active"])

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - an answer in a line
 """The HTTP backend, against a small server of our own that speaks SandboxFusion's protocol."""
 
 import asyncio
@@ -98,6 +99,31 @@ async def nonsense(_: dict) -> web.Response:
     return web.Response(text="<html>")
 
 
+async def surrogates(_: dict) -> web.Response:
+    text = '{"status": "Success", "run_result": {"status": "Finished", "return_code": 0, "stdout": "a\\ud800b", "stderr": "", "execution_time": NaN}}'
+    return web.Response(text=text)
+
+
+async def odd_bytes(_: dict) -> web.Response:
+    head = b'{"status": "Success", "run_result": {"status": "Finished", "return_code": 0, "stdout": "a'
+    return web.Response(body=head + b'\xffb"}}')
+
+
+async def deep(_: dict) -> web.Response:
+    return web.Response(text="[" * 100_000)
+
+
+@pytest.mark.parametrize(("answer", "text"), [(surrogates, "a?b"), (odd_bytes, "a\ufffdb")])
+async def test_odd_text_of_a_server_is_replaced(
+    server: tuple[Server, str], answer: Answer, text: str
+) -> None:
+    server[0].first = [answer]
+    async with FusionSandbox(server[1], pause_s=0.001) as fusion:
+        result = await fusion.run("1")
+        fusion.forget_session("none")
+    assert (result.status, result.text, result.seconds) == ("finished", text, 0.0)
+
+
 async def refusing(_: dict) -> web.Response:
     return web.Response(status=404, text="no such page")
 
@@ -110,7 +136,7 @@ async def test_a_server_that_fails_now_and_then_is_asked_again(server: tuple[Ser
 
 
 @pytest.mark.parametrize(
-    ("answer", "times"), [(failing, 4), (sandbox_error, 4), (nonsense, 1), (refusing, 1)]
+    ("answer", "times"), [(failing, 4), (sandbox_error, 4), (nonsense, 1), (refusing, 1), (deep, 1)]
 )
 async def test_a_server_that_fails_is_an_infrastructure_error(
     server: tuple[Server, str], answer: Answer, times: int

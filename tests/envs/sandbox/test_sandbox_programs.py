@@ -223,7 +223,7 @@ LEFT_RUNNING = {
         "threading.Thread(target=chat, daemon=True).start()"
     ),
     "low-level": "import _thread, time\n_thread.start_new_thread(lambda: [time.sleep(0.3), print('chat')], ())",
-    "executor": "from concurrent.futures import ThreadPoolExecutor\nprint(*ThreadPoolExecutor().map(abs, [-1]))",
+    "executor": "from concurrent.futures import ThreadPoolExecutor\ne = ThreadPoolExecutor()\nprint(*e.map(abs, [-1]))",
 }
 
 
@@ -310,7 +310,11 @@ async def test_a_session_answers_one_call_at_a_time(sandbox: Sandbox) -> None:
         ),
         ("from multiprocessing import Pool\nprint(Pool(2).map(abs, [-1, -2]))", "[1, 2]\n", 0),
         ("open('/dev/zero', 'rb').read(3) == bytes(3) and print('zeros')", "zeros\n", 0),
-        ("import sqlite3\nc = sqlite3.connect('a.db')\nc.execute('create table t (x)')\nc.commit()\nprint(1)", "1\n", 0),
+        (
+            "import sqlite3\nc = sqlite3.connect('a.db')\nc.execute('create table t (x)')\nc.commit()\nprint(1)",
+            "1\n",
+            0,
+        ),
         (
             "import subprocess, sys\nr = [sys.executable, '-c', 'import numpy; print(numpy.ones(3).sum())']\n"
             "print(subprocess.run(r, capture_output=True, text=True, start_new_session=True).stdout)",
@@ -338,7 +342,11 @@ async def test_a_session_answers_one_call_at_a_time(sandbox: Sandbox) -> None:
             "{2: 1} {3: 1} {2: 2}\n1 2\n",
             0,
         ),
-        ("import mmap\nopen('m', 'wb').write(bytes(9))\nprint(len(mmap.mmap(open('m', 'r+b').fileno(), 0)))", "9\n", 0),
+        (
+            "import mmap\nopen('m', 'wb').write(bytes(9))\nf = open('m', 'r+b')\nprint(len(mmap.mmap(f.fileno(), 0)))",
+            "9\n",
+            0,
+        ),
         ("import asyncio\nasync def f(): return 7\nprint(asyncio.run(f()))", "7\n", 0),
     ],
 )

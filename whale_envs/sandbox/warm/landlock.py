@@ -56,6 +56,8 @@ class Rules:
         self._create = _words(_CREATE_RULESET, attributes[:size], size, 0)
         self._add = _words(_ADD_RULE)[0]
         self._rules = [self._rule(os.open(path, os.O_PATH | os.O_CLOEXEC), _READ) for path in readable]
+        null = os.open(os.devnull, os.O_PATH | os.O_CLOEXEC)  # where programs throw away what others print
+        self._rules.append(self._rule(null, _READ_ONE_FILE | _WRITE_FILE))
 
     def install(self, writable: str) -> None:
         """Restricts this thread and all it will start.

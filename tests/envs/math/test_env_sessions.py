@@ -1,0 +1,99 @@
+"""With keep_state an episode has one session, which ends with the episode however that ends."""
+
+import asyncio
+import threading
+
+import pytest
+
+from whale_envs.math_python.env import MathPythonEnv
+from whale_envs.math_python.tools import call_text
+from whale_envs.sandbox import Sandbox
+
+from ..sandbox.test_sandbox_hostile import only_spares_are_left  # noqa: TID252 - a neighbour
+
+
+def close(env: MathPythonEnv) -> None:
+    env.close()
+
+
+def truncate(env: MathPythonEnv) -> None:
+    env.truncate("response_budget")
+
+
+def reset(env: MathPythonEnv) -> None:
+    env.reset()
+
+
+def answer(env: MathPythonEnv) -> None:
+    assert env.step(env.oracle_action())[2]
+
+
+def run_out_of_turns(env: MathPythonEnv) -> None:
+    while not env.step(call_text("print(x)"))[3]:
+        pass
+
+
+@pytest.mark.parametrize("end", [close, truncate, reset, answer, run_out_of_turns])
+def test_a_session_ends_with_its_episode(end) -> None:
+    sandbox = Sandbox()
+    try:
+        env = MathPythonEnv(keep_state=1, max_turns=4, interpreter=sandbox)
+        env.reset(seed=3)
+        assert env.step(call_text("x = 41"))[4]["event"] == "ok"
+        assert env.step(call_text("print(x + 1)"))[0] == "42\n"
+        assert len(sandbox._sessions) == 1
+        end(env)
+        assert not sandbox._sessions
+        asyncio.run(only_spares_are_left(sandbox))
+        env.reset(seed=4)
+        assert "NameError" in env.step(call_text("print(x)"))[0]
+        env.close()
+        env.close()
+        asyncio.run(only_spares_are_left(sandbox))
+    finally:
+        sandbox.close()
+
+
+def test_an_episode_without_state_has_no_session() -> None:
+    with_state: list[str | None] = []
+
+    class Recorder:
+        async def run(self, code, *, session=None, timeout_s=0.0):
+            with_state.append(session)
+            return await sandbox.run(code, session=session)
+
+        def forget_session(self, session):
+            raise AssertionError(session)
+
+    sandbox = Sandbox()
+    try:
+        env = MathPythonEnv(interpreter=Recorder())
+        env.reset(seed=3)
+        env.step(call_text("x = 1"))
+        env.close()
+        assert with_state == [None]
+    finally:
+        sandbox.close()
+
+
+def test_many_episodes_in_threads_leave_no_session() -> None:
+    sandbox = Sandbox()
+    texts: list[str] = []
+
+    def episode(number: int) -> None:
+        env = MathPythonEnv(keep_state=1, interpreter=sandbox)
+        env.reset(seed=number)
+        env.step(call_text(f"x = {number}"))
+        texts.append(env.step(call_text("print(x)"))[0])
+
+    try:
+        threads = [threading.Thread(target=episode, args=(i,)) for i in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(texts) == [f"{i}\n" for i in range(6)]
+        assert not sandbox._sessions
+        asyncio.run(only_spares_are_left(sandbox))
+    finally:
+        sandbox.close()
