@@ -11,6 +11,8 @@ from whale_envs.errors import InfrastructureError, UsageError
 from whale_envs.sandbox import Sandbox
 from whale_envs.sandbox.fusion import FusionSandbox
 
+from .load import slowness
+
 Answer = Callable[[dict], Awaitable[web.Response]]
 
 
@@ -73,9 +75,10 @@ async def server(sandbox: Sandbox) -> AsyncIterator[tuple[Server, str]]:
     ],
 )
 async def test_it_answers_as_the_local_one(server: tuple[Server, str], sandbox: Sandbox, code: str) -> None:
+    limit = 0.5 * slowness()
     async with FusionSandbox(server[1]) as fusion:
-        far = await fusion.run(code, timeout_s=0.5)
-    near = await sandbox.run(code, timeout_s=0.5)
+        far = await fusion.run(code, timeout_s=limit)
+    near = await sandbox.run(code, timeout_s=limit)
     assert (far.status, far.text, far.exit_code) == (near.status, near.text, near.exit_code)
     assert server[0].asked[0]["language"] == "python"
     assert server[0].asked[0]["memory_limit_MB"] == 1024

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from whale_envs.sandbox import STATUSES, RunResult, Sandbox
+from whale_envs.sandbox import STATUSES, Sandbox
 
 from .conftest import LIMITS
+from .load import slowness
 
 SYSCALL = """
 import ctypes, os
@@ -162,7 +163,7 @@ async def only_spares_are_left(sandbox: Sandbox) -> None:
     """Asserts that what runs below the keeper is the supervisor, the template and idle spares."""
     assert sandbox._server is not None
     spares = 2 + min(8, (os.cpu_count() or 1) + 2)
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 5 * slowness()
     while True:
         left = below(sandbox._server._process.pid)
         if len(left) == spares and not [child for child in left if child[1] == "Z"]:
@@ -173,7 +174,7 @@ async def only_spares_are_left(sandbox: Sandbox) -> None:
 
 @pytest.mark.parametrize("name", REACHES)
 async def test_a_program_reaches_nothing(sandbox: Sandbox, name: str) -> None:
-    result = await sandbox.run(REACHES[name], timeout_s=5)
+    result = await sandbox.run(REACHES[name], timeout_s=5 * slowness())
     assert "REACHED" not in result.text, result
     assert result.status in ("finished", "crashed"), result
     assert (await sandbox.run("print(1)")).text == "1\n"
@@ -183,7 +184,7 @@ async def test_a_program_reaches_nothing(sandbox: Sandbox, name: str) -> None:
 async def test_a_program_ends_as_a_typed_result(sandbox: Sandbox, name: str) -> None:
     result = await sandbox.run(ENDS[name], timeout_s=0.7)
     assert result.status in STATUSES
-    assert result.seconds < 5
+    assert result.seconds < 2 + 3 * slowness()
     json.loads(json.dumps(result.text))
     assert (await sandbox.run("print(1)")).text == "1\n"
 
@@ -277,35 +278,11 @@ def test_the_graders_gold_is_nowhere(tmp_path: Path) -> None:
     assert "returncode=1, stdout=b'', stderr=b''" in texts[6]  # searched all, found nothing
 
 
-async def test_a_hundred_hostile_programs_beside_ordinary_ones(sandbox: Sandbox) -> None:
-    hostile = [
-        *ENDS.values(),
-        *REACHES.values(),
-        "x=[bytearray(10**8) for _ in range(10**4)]",
-        "while True: pass",
-    ]
-    hostile = (hostile * 2)[:100]
-    bad = [asyncio.create_task(sandbox.run(code, timeout_s=1.5)) for code in hostile]
-    await asyncio.sleep(0)
-    good = [asyncio.create_task(sandbox.run(f"print(2+{i})", timeout_s=30)) for i in range(40)]
-    began = time.monotonic()
-    most = 0.0
-    right: list[RunResult] = await asyncio.gather(*good)
-    most = time.monotonic() - began
-    assert [r.text for r in right] == [f"{2 + i}\n" for i in range(40)]
-    assert most < 30
-    ends = await asyncio.gather(*bad)
-    assert {r.status for r in ends} <= set(STATUSES)
-    assert not [r for r in ends if "REACHED" in r.text]
-    assert sandbox.restarts == 0
-    await only_spares_are_left(sandbox)
-
-
 async def test_all_programs_together_leave_the_host_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("whale_envs.sandbox.plan._available_mb", lambda: 1000)
-    hold = "import time\nx = bytearray(200 * 10**6)\ntime.sleep(1)\nprint('held')"
+    hold = f"import time\nx = bytearray(200 * 10**6)\ntime.sleep({min(5, slowness())})\nprint('held')"
     async with Sandbox(limits=LIMITS) as sandbox:
-        calls = [asyncio.create_task(sandbox.run(hold, timeout_s=20)) for _ in range(6)]
+        calls = [asyncio.create_task(sandbox.run(hold, timeout_s=60)) for _ in range(6)]
         assert (await sandbox.run("print(1)")).text == "1\n"
         ends = [result.status for result in await asyncio.gather(*calls)]
     assert ends.count("finished") == 2

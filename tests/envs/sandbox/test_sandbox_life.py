@@ -20,6 +20,7 @@ from whale_envs.sandbox import Limits, Sandbox, run, shared
 from whale_envs.sandbox.doctor import describe, layers
 
 from .conftest import LIMITS
+from .load import slowness
 from .test_sandbox_hostile import below
 
 
@@ -37,8 +38,8 @@ def processes(sandbox: Sandbox) -> list[int]:
     return [keeper, *(number for number, _ in below(keeper))]
 
 
-def gone(numbers: list[int], seconds: float = 10.0) -> bool:
-    deadline = time.monotonic() + seconds
+def gone(numbers: list[int]) -> bool:
+    deadline = time.monotonic() + 10 * slowness()
     while time.monotonic() < deadline:
         if not [n for n in numbers if Path(f"/proc/{n}").exists() and state(n) != "Z"]:
             return True
@@ -201,10 +202,11 @@ async def test_the_shared_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_queued_calls_wait_without_losing_their_time() -> None:
     with_one = Sandbox(limits=LIMITS, concurrent=1)
     async with with_one as sandbox:
-        slow = [sandbox.run("import time\ntime.sleep(0.2)\nprint(1)", timeout_s=0.6) for _ in range(5)]
-        results = await asyncio.gather(*slow)
+        nap = 0.2 * slowness()
+        code = f"import time\ntime.sleep({nap})\nprint(1)"
+        results = await asyncio.gather(*(sandbox.run(code, timeout_s=3 * nap) for _ in range(5)))
     assert [r.text for r in results] == ["1\n"] * 5
-    assert max(r.waited_seconds for r in results) > 0.6
+    assert max(r.waited_seconds for r in results) > 3 * nap
 
 
 async def test_the_oldest_idle_session_makes_room() -> None:

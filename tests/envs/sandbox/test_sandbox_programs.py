@@ -13,6 +13,7 @@ from whale_envs.errors import UsageError
 from whale_envs.sandbox import CODE_BYTES, TEXT_CHARS, RunResult, Sandbox
 
 from .conftest import LIMITS
+from .load import slowness
 
 
 def has_marker(marker: str) -> list[int]:
@@ -54,21 +55,21 @@ def readable(result: RunResult) -> bool:
 async def test_a_program_without_an_end_is_ended(sandbox: Sandbox, code: str) -> None:
     result = await sandbox.run(code, timeout_s=0.4)
     assert result.status == "timed_out"
-    assert result.seconds < 2.0
+    assert result.seconds < 0.4 + 1.6 * slowness()
     assert "time limit of 0.4 s" in result.text
 
 
 async def test_a_grandchild_neither_delays_the_result_nor_outlives_it(sandbox: Sandbox) -> None:
     code = 'import subprocess\nsubprocess.Popen(["sleep", "617.3"], start_new_session=True)\nprint("ok")'
-    result = await sandbox.run(code, timeout_s=10)
+    result = await sandbox.run(code, timeout_s=600)
     assert (result.status, result.text) == ("finished", "ok\n")
-    assert result.seconds < 5
+    assert result.seconds < 5 * slowness()
     assert not has_marker("617.3")
 
 
 async def test_what_was_printed_before_the_limit_is_shown(sandbox: Sandbox) -> None:
-    result = await sandbox.run("print('so far', 5*5)\nwhile True: pass", timeout_s=0.4)
-    assert result.text == "so far 25\n(stopped at the time limit of 0.4 s)"
+    result = await sandbox.run("print('so far', 5*5, flush=True)\nwhile True: pass", timeout_s=2)
+    assert result.text == "so far 25\n(stopped at the time limit of 2 s)"
 
 
 # --- O-18: floods --------------------------------------------------------------------------------
@@ -106,7 +107,7 @@ async def test_many_processes_share_one_memory_limit(sandbox: Sandbox) -> None:
     )
     result = await sandbox.run(code, timeout_s=20)
     assert result.status == "memory"
-    assert result.seconds < 10
+    assert result.seconds < 10 * slowness()
 
 
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
@@ -170,7 +171,7 @@ async def test_there_is_no_input(sandbox: Sandbox, code: str) -> None:
     result = await sandbox.run(code, timeout_s=20)
     assert "EOFError" in result.text
     assert result.exit_code == 1
-    assert result.seconds < 5
+    assert result.seconds < 5 * slowness()
 
 
 # --- O-21: state and programs --------------------------------------------------------------------

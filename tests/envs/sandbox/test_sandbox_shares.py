@@ -1,4 +1,4 @@
-# ruff: noqa: E501, PTH - programs in a line each; folders deeper than a path can name
+# ruff: noqa: E501, PTH102, PTH116, PTH123, PTH208, PTH211 - programs in a line each; very deep folders
 """Nobody takes more than a share: processors, processes, and memory in whatever form."""
 
 import asyncio
