@@ -17,6 +17,8 @@ import re
 
 from whale_envs.text import strip_thinking
 
+_TAG_STARTS = "<[◁"
+"""Every tag of thinking begins with one of these (`whale_envs.text`)."""
 _BOX = re.compile(r"\\\\?(?:boxed|fbox)\s*\{")
 _BRACES = re.compile(r"\\[\\{}]|[{}]")
 _TOKENS = re.compile(r"(\\\\?(?:boxed|fbox)\s*\{)|\\[\\{}]|[{}]")
@@ -56,7 +58,9 @@ _SPACE = re.compile(r"\s+")
 
 def read_answer(response: str) -> str | None:
     """The content of the last complete box outside thinking, or None. An empty box is no answer."""
-    content = last_box(strip_thinking(response))
+    if any(map(response.__contains__, _TAG_STARTS)):  # else there is no tag to look for
+        response = strip_thinking(response)
+    content = last_box(response)
     return content if content is not None and content.strip() else None
 
 
