@@ -46,6 +46,8 @@ CPU_SECONDS = 1.25
 """Longest computation for one check."""
 QUICK_SECONDS = 0.1
 """CPU time that every comparison gets before it may be put back."""
+MOST_COMPARISONS = 60
+"""Most comparisons for one check, whose answers may have many parts."""
 START_SECONDS = 60.0
 """A parent that has not loaded its libraries by then is replaced."""
 MOST_CHILDREN = 8
@@ -63,6 +65,7 @@ class Allowance:
     def __init__(self, seconds: float = CHECK_SECONDS, cpu: float = CPU_SECONDS) -> None:
         self.deadline = time.monotonic() + seconds
         self.cpu = cpu
+        self.comparisons = MOST_COMPARISONS
 
 
 class _PutBackError(Exception):
@@ -96,6 +99,9 @@ class SymbolicPool:
         """
         self._after_fork()
         allowance = allowance or Allowance()
+        allowance.comparisons -= 1
+        if allowance.comparisons < 0 or allowance.cpu <= 0:
+            raise TooComplexError("too many parts to compare")
         reply = self._reply(gold, answer, allowance)
         allowance.cpu -= reply["cpu"]
         if "limit" in reply:
@@ -124,8 +130,6 @@ class SymbolicPool:
         died = stalled = 0
         again = False
         while died < 2 and stalled < 2:
-            if allowance.cpu <= 0:
-                raise TooComplexError("too many parts to compare")
             try:
                 return self._try(gold, answer, allowance, again)
             except _PutBackError:
