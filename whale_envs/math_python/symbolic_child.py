@@ -39,7 +39,7 @@ import warnings
 from pathlib import Path
 from typing import Any, NoReturn
 
-NICE = 4
+NICE = 1
 """Niceness of a child, so that its parent can always fork another."""
 OWN_BYTES = 32 * 1024 * 1024
 """Address space that a child may take beside its parent's; ordinary comparisons take less than 4 MB."""

@@ -37,6 +37,7 @@ from whale_envs.math_python.symbolic_process import (
     LateError,
     Parent,
     StalledError,
+    activity,
 )
 from whale_envs.math_python.values import TooComplexError
 
@@ -84,6 +85,7 @@ class SymbolicPool:
         self._changed = threading.Condition()
         """Guards all that follows."""
         self._free = self._most
+        self._closed = 0
         self._lines: tuple[deque[object], deque[object]] = (deque(), deque())
         """Those that wait for a place, and those that were put back."""
         self._parent: Parent | None = None
@@ -114,6 +116,7 @@ class SymbolicPool:
         """Ends all processes. Comparisons at work fail; a later one begins with new processes."""
         self._after_fork()
         with self._changed:
+            self._closed += 1
             for child in self._busy:
                 child.kill()
             self._drop(patience=1.0)
@@ -128,8 +131,10 @@ class SymbolicPool:
     def _reply(self, gold: str, answer: str, allowance: Allowance) -> dict[str, Any]:
         """A child's reply, from the second try at the latest."""
         died = stalled = 0
-        again = False
+        again, closed = False, self._closed
         while died < 2 and stalled < 2:
+            if self._closed != closed:
+                raise VerifierError("the symbolic verifier was closed")
             try:
                 return self._try(gold, answer, allowance, again)
             except _PutBackError:
@@ -142,6 +147,8 @@ class SymbolicPool:
                 died += 1
             except StalledError:
                 stalled += 1
+        if self._closed != closed:
+            raise VerifierError("the symbolic verifier was closed")
         if stalled == 2:
             raise VerifierError("the symbolic verifier's processes get no CPU time")
         raise TooComplexError("it ended two processes")
@@ -157,11 +164,15 @@ class SymbolicPool:
                 reply = None
                 raise StalledError
             return reply
+        except StalledError:
+            self._distrust()
+            raise
         except DiedError as error:
             if child is None or not child.parent.alive:
                 raise StalledError from None  # not the text's doing
             if child.killed and error.cpu < _NEARLY * allowance.cpu:
                 raise _PutBackError from None
+            self._distrust()
             raise
         finally:
             with self._changed:
@@ -169,6 +180,15 @@ class SymbolicPool:
                     self._leave(child, kept=reply is not None)
                 self._free += 1
                 self._changed.notify_all()
+
+    def _distrust(self) -> None:
+        """Ends the idle processes: whoever stopped or ended one may have done so to all of them."""
+        with self._changed:
+            if self._parent is not None and activity(self._parent.process.pid)[1]:
+                self._drop()
+            spare, self._spare = self._spare, []
+            for child in spare:
+                child.end()
 
     def _leave(self, child: Child, *, kept: bool) -> None:
         """Ends a child, or keeps it for another comparison."""
