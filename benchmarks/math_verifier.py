@@ -13,7 +13,7 @@ import logging
 import statistics
 import time
 
-from whale_envs.math_python import make_problem, verify
+from whale_envs.math_python import make_problem, verify, worker
 
 COUNT = 400
 KINDS = {
@@ -51,8 +51,8 @@ def peer(gold: str, answer: str) -> bool:
 
 def main() -> None:
     logging.disable(logging.CRITICAL)
-    for work in (ours, peer):
-        work(r"2\sqrt{2}", r"\sqrt{8}")  # loads the libraries
+    worker.POOL.same(r"2\sqrt{2}", r"\sqrt{8}", worker.Allowance(60))  # loads the libraries
+    peer(r"2\sqrt{2}", r"\sqrt{8}")
     print(f"{'':12}{'ours':>12}{'math-verify':>14}{'times':>8}")
     for kind, forms in KINDS.items():
         mine, theirs = [], []

@@ -1,31 +1,46 @@
-"""The provenance rule: an action counts only if it stands in text sampled this turn.
+r"""The provenance rule: an action counts only if it stands in text sampled this turn.
 
     >>> stands_in("a1a8", "My move: A1A8.")
     True
-    >>> stands_in("a1a8", "a1a80"), stands_in("O-O", "O-O-O")
-    (False, False)
+    >>> stands_in("a1a8", "a1a80"), stands_in("O-O", "O-O-O"), stands_in("5", "3.5 or -5")
+    (False, False, False)
+    >>> is_sampled('{"tool": "submit", "arguments": {"answer": "42"}}', ["I do not know."])
+    False
 
-Sampled text is the final text and the arguments of tool calls, not reasoning. White space may be
-folded, and a move in UCI form may change case; everything else must stand there as a whole word, so
-that a harness can format, filter and re-ask, but cannot answer for the model.
+A harness can format, filter and re-ask, but cannot play. Sampled text is the final text and the
+arguments of tool calls, not reasoning. White space may be folded, and a move in UCI form may change
+case; everything else must stand there as a whole word or number.
 
-A tool call counts if it stands there as it is, or if its program does, up to a harness's normalisation
-(`python_code.same_code`). A call of a tool that no environment has is let through: it does nothing.
+A tool call counts if it stands there as it is, if its arguments are a sampled call's, or if each of
+them, at any depth, stands there: names, strings, numbers and constants. This holds for tools that no
+environment has too. Two exceptions. The program of the interpreter must stand there only up to a
+harness's normalisation (`python_code.same_code`). The arguments of "search" are free: rewriting
+queries is a harness's work, and what comes back is an observation.
 
-Not covered: hints in the prompt (the parrot canary's work).
+Not covered: hints in the prompt (the parrot canary's work), a tool's name, which an environment that
+has no such tool shows to the model as such a hint would be.
 """
 
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from whale_bench.harness.python_code import same_code
 from whale_envs.core import ToolCall, parse_action
 
+_REWRITTEN = "search"
+"""The tool whose arguments are a harness's to write."""
+_PROGRAM = ("code_interpreter", "code")
+"""The tool and the argument that is a program."""
 _WORD = r"[^\W_]"
+_GLUE = "\u00ad\u0300-\u036f\u200b-\u200f\u2060\ufeff"
+"""Marks that are no letters but leave a word one: accents, soft hyphens, joiners."""
+_INSIDE = rf"(?:{_WORD}|[{_GLUE}])"
 _JOINTS = "-=:/"
 """Between letters or digits these are inside a word: e8 does not stand in e8=N, nor O-O in O-O-O."""
-_UCI = re.compile(r"[a-h][1-8][a-h][1-8][qrbn]?\Z", re.IGNORECASE)
-_UCI_ALONE = r"(?<![a-z0-9]){}(?![a-z0-9]|[=/(][qrbn])"
+_UCI = re.compile(r"[a-h][1-8][a-h][1-8][qrbn]?\Z", re.IGNORECASE | re.ASCII)
+_UCI_ALONE = rf"(?<!{_INSIDE}){{}}(?!{_INSIDE}|[=/(][qrbn])"
 
 
 def is_sampled(action: str, said: Sequence[str]) -> bool:
@@ -35,13 +50,20 @@ def is_sampled(action: str, said: Sequence[str]) -> bool:
         action: what the harness would do.
         said: the final text and the arguments of tool calls, as sampled.
     """
-    if any(stands_in(action, text) for text in said):
-        return True
     call = parse_action(action)
     if not isinstance(call, ToolCall):
-        return False
-    code = call.arguments.get("code")
-    return not isinstance(code, str) or any(same_code(text, code) for text in said)
+        return any(stands_in(action, text) for text in said)
+    if call.tool == _REWRITTEN or any(action.strip() in text for text in said):
+        return True
+    if any(_same_arguments(call.arguments, text) for text in said):
+        return True
+    arguments = dict(call.arguments)
+    program = arguments.get(_PROGRAM[1]) if call.tool == _PROGRAM[0] else None
+    if isinstance(program, str):
+        if not any(same_code(text, program) for text in said):
+            return False
+        del arguments[_PROGRAM[1]]
+    return all(any(stands_in(leaf, text) for text in said) for leaf in _leaves(arguments))
 
 
 def stands_in(action: str, sampled: str) -> bool:
@@ -51,6 +73,40 @@ def stands_in(action: str, sampled: str) -> bool:
         return True
     if _UCI.match(needle):  # ends before a dash (e2e4-e5), but not before its promotion (e7e8=N)
         return re.search(_UCI_ALONE.format(needle), text, re.IGNORECASE) is not None
-    left = rf"(?<!{_WORD})(?<!{_WORD}[{_JOINTS}])" if needle[0].isalnum() else ""
-    right = rf"(?!{_WORD})(?![{_JOINTS}]{_WORD})" if needle[-1].isalnum() else ""
+    left = right = ""
+    if needle[0].isalnum():
+        left = rf"(?<!{_INSIDE})(?<!{_WORD}[{_JOINTS}])"
+    if needle[-1].isalnum():
+        right = rf"(?!{_INSIDE})(?![{_JOINTS}]{_WORD})"
+    if needle[0].isdigit():  # no sign, whole part or earlier group of digits before it
+        left += r"(?<![-−])(?<!\d[.,])(?<!^\.)(?<!\s\.)"
+    if needle[-1].isdigit():
+        right += r"(?![.,]\d)"
     return re.search(left + re.escape(needle) + right, text) is not None
+
+
+def _same_arguments(arguments: dict[str, Any], text: str) -> bool:
+    """Whether `text` is these arguments in JSON, in whatever spacing and order."""
+    if not text.lstrip().startswith("{"):
+        return False
+    try:
+        return _canonical(json.loads(text)) == _canonical(arguments)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _canonical(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+def _leaves(value: Any) -> Iterator[str]:
+    """All that is written in a JSON value: names, strings, numbers and constants."""
+    pending = [value]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, dict):
+            pending += [*value, *value.values()]
+        elif isinstance(value, list):
+            pending += value
+        else:
+            yield value if isinstance(value, str) else json.dumps(value)

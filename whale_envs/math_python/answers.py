@@ -15,8 +15,11 @@ Not covered: what an answer means (`rational.py`, `equality.py`).
 
 import re
 
+from whale_envs.math_python.labels import strip_label
 from whale_envs.text import strip_thinking
 
+_TAG_STARTS = "<[◁"
+"""Every tag of thinking begins with one of these (`whale_envs.text`)."""
 _BOX = re.compile(r"\\\\?(?:boxed|fbox)\s*\{")
 _BRACES = re.compile(r"\\[\\{}]|[{}]")
 _TOKENS = re.compile(r"(\\\\?(?:boxed|fbox)\s*\{)|\\[\\{}]|[{}]")
@@ -28,24 +31,40 @@ _CHARACTERS = str.maketrans(
         "×": r"\times ", "⋅": r"\cdot ", "·": r"\cdot ", "÷": r"\div ", "π": r"\pi ", "∞": r"\infty ",
         "°": r"^\circ ", "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "∪": r"\cup ", "∅": r"\emptyset ",
         "½": r"\frac{1}{2}", "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}", "⅓": r"\frac{1}{3}",
-        "⅔": r"\frac{2}{3}", "²": "^{2}", "³": "^{3}", "∈": r"\in ", "±": r"\pm ",
+        "⅔": r"\frac{2}{3}", "⅕": r"\frac{1}{5}", "⅖": r"\frac{2}{5}", "⅗": r"\frac{3}{5}",
+        "⅘": r"\frac{4}{5}", "⅙": r"\frac{1}{6}", "⅚": r"\frac{5}{6}", "⅛": r"\frac{1}{8}",
+        "⅜": r"\frac{3}{8}", "⅝": r"\frac{5}{8}", "⅞": r"\frac{7}{8}", "º": r"^\circ ", "∈": r"\in ",
+        "±": r"\pm ",
     }
 )  # fmt: skip
+_RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻", "0123456789+-")
+_RAISED_RUN = re.compile(r"[⁺⁻]?[⁰¹²³⁴-⁹]+")
+_ROOT = re.compile(r"√\s*(?:(\d+|[A-Za-z])|\(([^()]*)\)|(?=\{))", re.ASCII)
+_DRESS = re.compile(
+    r"\\(?:text)?color(?:box)?\s*\{[A-Za-z0-9!,.]{1,30}\}|\\fcolorbox\s*(?:\{[A-Za-z0-9!,.]{1,30}\}\s*){2}"
+    r"|\\[hv]?phantom\s*\{[^{}]{0,80}\}|\\[hv]space\*?\s*\{[^{}]{0,20}\}|\\(?:tag|label)\s*\{[^{}]{0,40}\}"
+    r"|\\(?:tiny|scriptsize|small|normalsize|large|Large|LARGE|huge|Huge|bf|bfseries|it|scriptstyle)(?![A-Za-z])"
+)
+"""Colours, sizes, invisible things and numbers of lines: no part of an answer."""
+_LEAD = re.compile(r"(?:\\(?:therefore|Rightarrow|Longrightarrow|implies)(?![A-Za-z])|[∴⇒\s])+")
+_TAIL = re.compile(
+    r"(?:\s|\\(?:checkmark|blacksquare|qed|newline)(?![A-Za-z])|[✓✔✅■]|\\text\s*\{[\s.,;!]{0,4}\})+\Z"
+)
 _SPACING = re.compile(
     r"\\\\|\\[,;:! ]|\\(?:left|right|bigl?|bigr|Bigl?|Bigr|displaystyle|textstyle|limits|quad|qquad)"
     r"(?![A-Za-z])|\\[dtc]frac(?![A-Za-z])|\\[dt]binom(?![A-Za-z])|\\[lr]brace(?![A-Za-z])"
-    r"|\\(?:leq|geq|neq|varnothing|ast)(?![A-Za-z])|\{,\}|~"
+    r"|\\(?:leq|geq|neq|varnothing|ast|degree)(?![A-Za-z])|\{,\}|~"
 )
 _SPELLED = {
     "\\\\": "\\\\", "\\!": "", "\\ ": " ", "\\,": " ", "\\;": " ", "\\:": " ", "~": " ", "{,}": ",",
     "\\dfrac": "\\frac", "\\tfrac": "\\frac", "\\cfrac": "\\frac", "\\dbinom": "\\binom",
     "\\tbinom": "\\binom", "\\lbrace": "\\{", "\\rbrace": "\\}", "\\quad": " ",
     "\\qquad": " ", "\\leq": "\\le", "\\geq": "\\ge", "\\neq": "\\ne", "\\varnothing": "\\emptyset",
-    "\\ast": "*",
+    "\\ast": "*", "\\degree": "^\\circ",
 }  # fmt: skip
 _WRAPPER = re.compile(
     r"(?:\\(?:text|textbf|textit|textrm|textnormal|mathrm|mathbf|mathit|mathsf|mbox|boldsymbol|bm|boxed|fbox"
-    r"|displaystyle|ensuremath)\s*)?\{"
+    r"|displaystyle|ensuremath|underline|mathbb)\s*)?\{"
 )
 _THOUSANDS = re.compile(r"(?<![\d.])[1-9]\d{0,2}(?:\{,\}\d{3})+(?!\d)", re.ASCII)
 _DELIMITERS = (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"))
@@ -56,7 +75,9 @@ _SPACE = re.compile(r"\s+")
 
 def read_answer(response: str) -> str | None:
     """The content of the last complete box outside thinking, or None. An empty box is no answer."""
-    content = last_box(strip_thinking(response))
+    if any(map(response.__contains__, _TAG_STARTS)):  # else there is no tag to look for
+        response = strip_thinking(response)
+    content = last_box(response)
     return content if content is not None and content.strip() else None
 
 
@@ -66,13 +87,14 @@ def last_box(text: str) -> str | None:
     if start < 0:
         return None
     for opening in _BOX.finditer(text, max(0, start - 2)):
-        end = _closing_brace(text, opening.end(), len(text))
+        end = closing_brace(text, opening.end(), len(text))
         if end is not None:
             return text[opening.end() : end]
     return _last_box_of_all(text)
 
 
-def _closing_brace(text: str, start: int, stop: int) -> int | None:
+def closing_brace(text: str, start: int, stop: int) -> int | None:
+    """Where the group that was opened just before `start` is closed, before `stop`, or None."""
     depth = 1
     for token in _BRACES.finditer(text, start, stop):
         if token[0] == "{":
@@ -104,18 +126,22 @@ def _last_box_of_all(text: str) -> str | None:
 def clean(answer: str) -> str:
     """The answer without what does not change its meaning: spacing, delimiters, wrappers, a full stop.
 
-    Fractions and binomials get one spelling, full-width and typographic characters their plain form.
+    So do colours, sizes, words that only announce it, and marks before and after it (a "therefore", a
+    tick). Fractions and binomials get one spelling, full-width, raised and typographic characters their
+    plain form; an em dash is no minus.
     """
     text = answer.strip()
     if _PLAIN.match(text):
         return text if text.endswith("...") else text.rstrip(".") or text
-    text = text.translate(_CHARACTERS)
+    if not text.isascii():
+        text = _ROOT.sub(lambda m: f"\\sqrt{{{m[1] or m[2]}}}" if m[1] or m[2] else "\\sqrt", text)
+        text = _RAISED_RUN.sub(lambda m: f"^{{{m[0].translate(_RAISED)}}}", text).translate(_CHARACTERS)
     if "{,}" in text:
         text = _THOUSANDS.sub(lambda m: m[0].replace("{,}", ""), text)
-    text = _SPACING.sub(lambda m: _SPELLED.get(m[0], ""), text)
+    text = _SPACING.sub(lambda m: _SPELLED.get(m[0], ""), _DRESS.sub("", text))
     for _ in range(8):
         before = text
-        text = text.strip()
+        text = strip_label(_trim_marks(text))
         for left, right in _DELIMITERS:
             if text.startswith(left) and text.endswith(right) and len(text) >= len(left) + len(right):
                 text = text[len(left) : -len(right)].strip()
@@ -123,11 +149,18 @@ def clean(answer: str) -> str:
         text = _trim_end(text)
         text = text.removeprefix("=").strip()
         wrapper = _WRAPPER.match(text)
-        if wrapper and _closing_brace(text, wrapper.end(), len(text)) == len(text) - 1:
+        if wrapper and closing_brace(text, wrapper.end(), len(text)) == len(text) - 1:
             text = text[wrapper.end() : -1]
         if text == before:
             break
     return text
+
+
+def _trim_marks(text: str) -> str:
+    """The text without spaces and marks around it, such as a "therefore" or a tick."""
+    lead = _LEAD.match(text)
+    tail = _TAIL.search(text, max(0, len(text) - 200))
+    return text[lead.end() if lead else 0 : tail.start() if tail else len(text)].strip()
 
 
 def _trim_end(text: str) -> str:

@@ -19,7 +19,11 @@ In this order, on cleaned texts (`answers.clean`):
 * Of `x=5` only the 5 counts beside an answer that is no equation. A gold equation that assigns
   nothing (`x+y=5`) is not equal to its right side. An answer's sides must all be the gold answer, but
   for plain names and, in front, a sum of different names (`m+n=25`, `x=5+20=25`, `25=n`).
-* Letters of different case are different symbols.
+* Letters of different case are different symbols. A prime (`f'`) or a crossing-out changes what it is at.
+* `x=5,y=3` is the pair of its values in the order written, so equal to `(5,3)`, and to `y=3,x=5` only
+  beside another list.
+* A decimal that goes on (`10...`, `10\ldots`) is not told how, so equal to nothing but itself.
+* An exponent too large to be written out, or a power of more than `MOST_POWER_BITS`, is too complex.
 
 What this leaves open (radicals, symbols, relations) goes to `symbolic(gold, answer) -> bool`, except
 texts in which that would have to guess, such as `3 4` or `5\text{ (or 7)}`: they are wrong.
@@ -32,7 +36,8 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, TypeAlias
 
-from whale_envs.math_python.answers import clean, squeeze
+from whale_envs.math_python.answers import clean, closing_brace, squeeze
+from whale_envs.math_python.labels import is_label
 from whale_envs.math_python.rational import TooBigError, evaluate
 from whale_envs.math_python.values import (
     MOST_ITEMS,
@@ -54,7 +59,11 @@ SURE_DIGITS = 10
 MOST_CHARS = 2_000
 """Longest answer that is looked into; a longer one is right only if it is identical."""
 
+MOST_POWER_BITS = 1_000_000
+"""Largest power of a number that the symbolic helper is asked about."""
+
 _MOST_DEPTH = 6
+_POWER = re.compile(r"([\d.]*)[)}\]]*\s*(?:\^|\*\*)\s*(\{|\d{1,9})", re.ASCII)
 
 Symbolic: TypeAlias = Callable[[str, str], bool]
 
@@ -71,7 +80,7 @@ _UNSURE = re.compile(r"(?<![_^\d])\d+\s+[\d.]|\$|[\x00-\x08\x0b-\x1f\ud800-\udff
 """What math-verify would read as it likes: it makes 7 of "3 4" and 12 of "5 $ 7"."""
 _TEXT = re.compile(r"\\(?:text|mbox|textrm|textbf|textit|mathrm|rm)(?![A-Za-z])")
 """Words inside a formula: math-verify passes over them, so that "5 (or 7)" would be 5."""
-_HEDGE = re.compile(r"\.\.\.|…|\\[lcd]?dots|'|\\prime(?![A-Za-z])")
+_HEDGE = re.compile(r"\.\.\.|…|\\[lcd]?dots|['’′]|\\(?:prime|[bx]?cancel|not|sout|st)(?![A-Za-z])")
 """Marks that math-verify passes over."""
 _TEXT_WORDS = re.compile(r"\\(?:text|mbox|textrm|textbf|textit|mathrm|rm)\s*\{([^{}]*)\}")
 _CONSTANT = re.compile(r"\\mathrm\s*\{\s*([eid])\s*\}")
@@ -100,18 +109,6 @@ _ASSIGNED = re.compile(
     rf"|\\(?:angle|triangle)\s*[A-Z]{{1,3}})\Z"
 )
 _SUM = re.compile(rf"{_NAME}(?:\s*\+\s*{_NAME}){{1,9}}\Z")
-_NAMED = re.compile(r"\\(?:text|mathrm|textbf|textit|mbox)\s*\{([A-Za-z ]{1,60})\}:?\Z")
-_NAMING_WORDS = """
-    the of a an final total answer result solution sum product difference quotient remainder value values
-    number area volume perimeter circumference length width height distance radius diameter side sides
-    angle slope speed rate time cost price profit amount count probability ratio mean median mode range
-    average maximum minimum max min greatest least largest smallest expected degree degrees surface base
-    depth age weight mass money change tax interest discount score ways units people triangle square rectangle
-    circle trapezoid polygon parallelogram rhombus hexagon pentagon sphere cube cone cylinder pyramid in
-    for and digit digits
-"""
-_NAMING = frozenset(_NAMING_WORDS.split())
-"""Words of which a name such as "Total" or "Area of the circle" is made."""
 
 
 def undecided(*_: str) -> bool:
@@ -201,7 +198,24 @@ def _ask(gold: str, answer: str, symbolic: Symbolic) -> bool:
         return False
     if _TEXT.search(answer) and _said(gold) != _said(answer):
         return False
+    if _grows(gold) or _grows(answer):
+        raise TooComplexError("a power in it is too large")
     return symbolic(*_spell(gold, answer))
+
+
+def _grows(text: str) -> bool:
+    """Whether it holds a power that nobody could write out."""
+    for power in _POWER.finditer(text):
+        start = power.end()
+        end = closing_brace(text, start, len(text)) if power[2] == "{" else None
+        try:
+            exponent = evaluate(text[start:end] if end is not None else power[2])
+        except TooBigError:
+            return True
+        digits = len((power[1] or "").replace(".", ""))
+        if exponent is not None and digits and abs(exponent) * digits * 4 > MOST_POWER_BITS:
+            return True
+    return False
 
 
 def _value(text: str) -> Value | None:
@@ -314,10 +328,7 @@ def _assigns(equation: Equation) -> bool:
 
 
 def _is_name(text: str) -> bool:
-    if _ASSIGNED.match(text):
-        return True
-    words = _NAMED.match(text)
-    return words is not None and _NAMING.issuperset(words[1].lower().split())
+    return _ASSIGNED.match(text) is not None or is_label(text)
 
 
 def _is_sum(text: str) -> bool:

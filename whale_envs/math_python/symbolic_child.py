@@ -1,14 +1,17 @@
-"""The symbolic helper's own process: compares two LaTeX answers with math-verify, one line at a time.
+"""The symbolic helper's own program: compares two LaTeX answers with math-verify.
 
-    python -P symbolic_child.py        # started by `worker.py`; imports nothing else of this package
+    python -P symbolic_child.py 5 1234     # control socket, host; started by `symbolic_process.py`
 
-A line in is a JSON list [gold, answer, seconds]; a line out is {"same": bool}, {"limit": why} where
-the text was too much for the limits, or {"error": what} where the libraries failed. The first line
-out says that the libraries are loaded.
+The process that is started loads the libraries and compares nothing itself but a few warming examples,
+whenever it has nothing else to do. An order on the control socket is "fork", with a socket for the
+child, or a child's number, which is then waited for. A child says its number; then a line in is a JSON
+list [gold, answer, CPU seconds], a line out {"same": bool}, {"limit": why} where the text was too much
+for the limits, or {"error": what} where the libraries failed, each with the "cpu" it took. It imports
+nothing else of this package.
 
-The process protects its host: 500 MB of address space, an alarm that the kernel delivers even
-inside a long C call, and it ends when its host does. math-verify's own limits are off, for they
-need the main thread's signals.
+A child protects its host: the kernel ends it at its CPU time, even inside a long C call, it can take
+`OWN_BYTES` of address space beyond what its parent has, and it ends with its parent, which ends with
+its host. math-verify's own limits are off, for they need the main thread's signals.
 
 math-verify rounds absolutely, so that all tiny numbers are equal to it: whatever it finds equal is
 computed again here (at three points where it holds symbols), relatively: to 500 digits, or to more
@@ -20,6 +23,8 @@ Not covered: structure, identical texts and plain numbers, which `equality.py` h
 """
 
 import contextlib
+import ctypes
+import gc
 import json
 import logging
 import os
@@ -27,12 +32,17 @@ import re
 import resource
 import select
 import signal
+import socket
 import sys
-import threading
+import time
 import warnings
-from typing import Any
+from pathlib import Path
+from typing import Any, NoReturn
 
-MEMORY_BYTES = 500 * 1024 * 1024
+NICE = 1
+"""Niceness of a child, so that its parent can always fork another."""
+OWN_BYTES = 32 * 1024 * 1024
+"""Address space that a child may take beside its parent's; ordinary comparisons take less than 4 MB."""
 SURE_DIGITS = 10
 _DECIMAL = re.compile(r"[+-]?(\d*)\.(\d+)\Z", re.ASCII)
 _DECIMAL_INSIDE = re.compile(r"(?<![\d.])(\d*)\.(\d+)(?![\d.])", re.ASCII)
@@ -41,23 +51,6 @@ DIGITS = 500
 MOST_DIGITS = 20_000
 _POINTS = ((3, 7), (11, 13), (17, 29))
 """Seeds of the points at which expressions with symbols are compared."""
-
-
-def limit() -> None:
-    """Sets the limits of this process; none of them can be raised again."""
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def watch(source: int, host: int) -> None:
-    """Ends this process when the host is gone, whatever the main thread is at."""
-    poll = select.poll()
-    poll.register(source, 0)  # hang-ups only
-    while not poll.poll(1000) and os.getppid() == host:
-        pass
-    os._exit(0)
 
 
 def compare(gold: str, answer: str) -> bool:
@@ -199,9 +192,22 @@ def written_out(values: list[Any], literals: list[re.Match[str] | None]) -> bool
     return bool(len(digits) >= SURE_DIGITS and decimal * other > 0 and near)
 
 
-def answer_line(line: bytes) -> dict[str, object]:
+# --- processes ---------------------------------------------------------------------------------------
+
+_DEATH_SIGNAL = 1
+_WARMING = (
+    ("x^2-1", "(x-1)(x+1)"), ("[1,2)", "[1,2)"), (r"\frac{\sqrt{2}}{2}", r"\frac{1}{\sqrt{2}}"),
+    (r"\begin{pmatrix}1&\sqrt{2}\\3&4\end{pmatrix}", r"\begin{pmatrix}1&\sqrt{2}\\3&4\end{pmatrix}"),
+    (r"\{1,2\}", r"\{1,2\}"), ("x+y=3", "y+x=3"), ("x<3", "3>x"), (r"\sin(x)^2+\cos(x)^2", "1"),
+    (r"\frac{x^2-4}{x-2}", "x+2"), (r"\log_2 8", "3"), (r"\ln 6", r"\ln 2+\ln 3"), (r"e^{i\pi}", "-1"),
+    (r"\sqrt[3]{2}", "2^{1/3}"), (r"\int_0^1 2xdx", "1"), (r"\sum_{k=1}^{3}k", "6"),
+)  # fmt: skip
+"""Examples that fill the libraries' tables, so that children need not."""
+
+
+def task(line: bytes) -> dict[str, object]:
     gold, answer, seconds = json.loads(line)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         return {"same": compare(gold, answer)}
     except (MemoryError, RecursionError, OverflowError) as error:
@@ -209,24 +215,71 @@ def answer_line(line: bytes) -> dict[str, object]:
     except Exception as error:  # noqa: BLE001 - reported as a fault of the verifier, never as a verdict
         return {"error": f"{type(error).__name__}: {error}"[:300]}
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+
+
+def child(line: socket.socket, parent: int) -> NoReturn:
+    """A forked child: tasks until nobody asks."""
+    with contextlib.suppress(BaseException):
+        end_with(parent)
+        os.nice(NICE)
+        size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (size + OWN_BYTES, size + OWN_BYTES))
+        line.sendall(b"%d\n" % os.getpid())
+        with line.makefile("rb") as lines:
+            for asked in lines:
+                began = time.process_time()
+                reply = task(asked)
+                reply["cpu"] = time.process_time() - began
+                line.sendall(json.dumps(reply).encode() + b"\n")
+    os._exit(0)
+
+
+def end_with(parent: int) -> None:
+    """Has the kernel end this process with its parent."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(0)
+
+
+def serve(control: socket.socket, host: int) -> None:
+    """Follows the host's orders until it is gone."""
+    poll = select.poll()
+    poll.register(control, select.POLLIN)
+    warming = list(reversed(_WARMING))
+    while os.getppid() == host:
+        if not poll.poll(0 if warming else 1000):
+            if warming:
+                with contextlib.suppress(Exception):  # it only takes longer then
+                    compare(*warming.pop())
+            continue
+        order, files, _, _ = socket.recv_fds(control, 64, 1)
+        if not order:
+            return
+        if order != b"fork":
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(int(order), 0)
+            continue
+        line = socket.socket(fileno=files[0])
+        gc.freeze()  # else a collection in the child would copy all of the parent's memory
+        parent = os.getpid()
+        if not os.fork():
+            control.close()
+            child(line, parent)
+        line.close()
 
 
 def main() -> None:
-    source, sink = os.dup(0), os.fdopen(os.dup(1), "wb", buffering=0)
-    null = os.open(os.devnull, os.O_RDWR)
-    for fd in (0, 1, 2):
-        os.dup2(null, fd)
-    host = int(sys.argv[1])
-    limit()
-    threading.Thread(target=watch, args=(source, host), daemon=True).start()
+    control, host = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
     compare("\\sqrt{8}", "2\\sqrt{2}")  # loads the libraries and their tables
-    sink.write(b'{"ready": true}\n')
-    with contextlib.suppress(BrokenPipeError), os.fdopen(source, "rb") as lines:
-        for line in lines:
-            sink.write(json.dumps(answer_line(line)).encode() + b"\n")
+    gc.collect()
+    serve(control, host)
 
 
 if __name__ == "__main__":

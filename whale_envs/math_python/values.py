@@ -232,8 +232,8 @@ def _read_number(text: str) -> Number | None:
 
 def split_unit(text: str) -> tuple[str, str | None]:
     """(the text before its unit, the unit), the latter None where there is none."""
-    if money := _MONEY.match(text):
-        return money[1] + text[money.end() :], "$"
+    if (money := _MONEY.match(text)) or text.endswith("$"):
+        return (money[1] + text[money.end() :] if money else text[:-1].removesuffix("\\")), "$"
     match = _UNIT.search(text[-120:])
     if match is None or match.start() == 0:
         return text, None

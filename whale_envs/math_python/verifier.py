@@ -16,8 +16,9 @@ Reasons: "correct", "wrong_answer", "no_answer", "too_complex" (not decided with
 time and memory, so wrong) and "verifier_error": the helper failed, `standard` is None, and the
 caller must treat that as a failure of infrastructure, not as a verdict (`raise_for_error`).
 
-The text of a response can cost at most `CHECK_SECONDS` (twice that for a text that ends the helper's
-process) and 500 MB, all in another process. Any thread may call; `averify` is for event loops.
+Every call returns within 5 s, whatever the text and whoever else is calling: a check is given
+`worker.CHECK_SECONDS` from the call, waiting and the loading of libraries included, and 500 MB for all
+checks of this process together, in other processes. Any thread may call; `averify` is for event loops.
 
 Not covered: answers outside a box, partial credit, judging the reasoning.
 """
@@ -34,30 +35,37 @@ from whale_envs.math_python.answers import read_answer
 from whale_envs.math_python.equality import Symbolic, UndecidedError, same, undecided
 from whale_envs.math_python.examples import MathProblem
 from whale_envs.math_python.values import TooComplexError
-from whale_envs.math_python.worker import JOB_SECONDS, MOST_WORKERS, POOL, VerifierError
+from whale_envs.math_python.worker import POOL, Allowance, VerifierError
 
-CHECK_SECONDS = 2.5
-"""Longest computation for one check, however many parts its answers have."""
 PAPER_TAIL = 100
 """Characters at the end of a response that the published rule looks at."""
+MOST_THREADS = 64
+"""Threads that wait for `averify`; they do nothing else."""
+_GRACE_SECONDS = 0.3
 
 
 def verify(problem: MathProblem, response: str, *, profile: Profile = "standard") -> Verdict:
     """The verdict on a final response. Total: whatever the text is, a verdict comes back."""
+    allowance = Allowance()
     answer, decided = _fast(problem.gold, response)
     if decided is None:
         assert answer is not None
-        decided = _slow(problem.gold, answer)
+        decided = _slow(problem.gold, answer, allowance)
     return _verdict(problem.gold, response, answer, decided, profile)
 
 
 async def averify(problem: MathProblem, response: str, *, profile: Profile = "standard") -> Verdict:
     """As `verify`, without holding up the event loop while math-verify works."""
+    allowance = Allowance()
     answer, decided = _fast(problem.gold, response)
     if decided is None:
         assert answer is not None
         loop = asyncio.get_running_loop()
-        decided = await loop.run_in_executor(_threads(), partial(_slow, problem.gold, answer))
+        work = loop.run_in_executor(_threads(), partial(_slow, problem.gold, answer, allowance))
+        try:
+            decided = await asyncio.wait_for(work, allowance.deadline - time.monotonic() + _GRACE_SECONDS)
+        except TimeoutError:  # no thread was free
+            decided = "verifier_error"
     return _verdict(problem.gold, response, answer, decided, profile)
 
 
@@ -65,10 +73,10 @@ def same_answer(gold: str, answer: str) -> bool:
     """Whether two answers without boxes are equal under the standard profile.
 
     Raises:
-        VerifierError: the symbolic helper failed.
+        VerifierError: the symbolic helper failed, or others took all its time.
     """
     try:
-        return same(gold, answer, _symbolic())
+        return same(gold, answer, _symbolic(Allowance()))
     except TooComplexError:
         return False
 
@@ -77,7 +85,7 @@ def check(gold: str, response: str) -> bool:
     """Whether a response's boxed answer equals the gold answer under the standard profile.
 
     Raises:
-        VerifierError: the symbolic helper failed.
+        VerifierError: the symbolic helper failed, or others took all its time.
     """
     answer = read_answer(response)
     return answer is not None and same_answer(gold, answer)
@@ -125,30 +133,18 @@ def _fast(gold: str, response: str) -> tuple[str | None, Decision | None]:
         return answer, "too_complex"
 
 
-def _slow(gold: str, answer: str) -> Decision:
+def _slow(gold: str, answer: str, allowance: Allowance) -> Decision:
     try:
-        return same(gold, answer, _symbolic())
+        return same(gold, answer, _symbolic(allowance))
     except TooComplexError:
         return "too_complex"
     except VerifierError:
         return "verifier_error"
 
 
-def _symbolic() -> Symbolic:
-    """The helper for one check; what several comparisons in it may take together is bounded too."""
-    spent = 0.0
-
-    def ask(gold: str, answer: str) -> bool:
-        nonlocal spent
-        if spent >= CHECK_SECONDS:
-            raise TooComplexError("too many parts to compare")
-        began = time.monotonic()
-        try:
-            return POOL.same(gold, answer, min(JOB_SECONDS, CHECK_SECONDS - spent))
-        finally:
-            spent += time.monotonic() - began
-
-    return ask
+def _symbolic(allowance: Allowance) -> Symbolic:
+    """The helper for one check; what its comparisons may take together is bounded."""
+    return partial(POOL.same, allowance=allowance)
 
 
 def _verdict(gold: str, response: str, answer: str | None, decided: Decision, profile: Profile) -> Verdict:
@@ -182,5 +178,5 @@ def _threads() -> ThreadPoolExecutor:
     global _executor  # noqa: PLW0603 - one per process, made when first needed
     with _lock:
         if _executor is None or _executor[0] != os.getpid():
-            _executor = (os.getpid(), ThreadPoolExecutor(MOST_WORKERS, thread_name_prefix="math-verify"))
+            _executor = (os.getpid(), ThreadPoolExecutor(MOST_THREADS, thread_name_prefix="math-verify"))
         return _executor[1]

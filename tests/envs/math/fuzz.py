@@ -16,6 +16,9 @@ PIECES = [
     "[3,7)", "(1,2)", "\\{1,3\\}", "x+y=5", "1e9", "0x1F", "1/0", "0^0", "5!", "99999!", "e^{i\\pi}",
     "<think>", "</think>", "<thinking>", "</THINKING>", "and", "or", "cm", "dollars", "None", "nan", "inf",
     "\x00", "\x1f", "\ud800", "\u200b", "é", "−", "×", "½", "²", "π", "√", "０", "１", "٣", "👍", "\u202e",
+    "²", "¹⁰", "⁻", "\\color{red}", "\\textcolor{blue}{", "Answer: ", "\\text{Answer: }", "\\therefore",
+    "\\phantom{0}",
+    "√(", "⅙", "\\checkmark", "'", "\\ldots", "...", "\\$", "\\degree", "\\bf", "x=5,y=3",
     "__import__('os')", "lambda: 0", "print(1)", "'''", "%s", "{0}", "\\input{/etc/passwd}",
     "\\def\\x{\\x\\x}\\x",
 ]  # fmt: skip
