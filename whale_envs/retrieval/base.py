@@ -74,10 +74,10 @@ class Retriever(Protocol):
 
 
 def clean_query(query: str) -> str:
-    """A query that every backend can take: no control characters or lone surrogates, and cut.
+    r"""A query that every backend can take: no control characters or lone surrogates, and cut.
 
-    >>> clean_query("who\\x00 is\\n he? ")
-    'who  is he?'
+    >>> clean_query("who\x00 is\n he? ")
+    'who  is  he?'
     """
     return _UNSPEAKABLE.sub(" ", query[:MAX_QUERY_CHARS]).strip()
 
