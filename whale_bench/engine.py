@@ -25,7 +25,7 @@ import msgspec
 from whale_bench.harness.base import Act, Ask, Nudge, Reply, Stop, Turn, View
 from whale_bench.harness.host import HarnessHost
 from whale_bench.harness.provenance import is_sampled
-from whale_bench.ledger import Charge
+from whale_bench.ledger import COUNTED, Charge
 from whale_bench.models.base import Backend, Generation, Message, Request, Sampling, TokenBackend
 from whale_bench.models.splice import splice
 from whale_bench.records import Rollout, Segment, Step
@@ -51,7 +51,8 @@ class Task:
     token_budget: int | None = None
     """Most sampled tokens per rollout; None is the domain's published budget."""
     resources: Mapping[str, Any] = field(default_factory=dict)
-    """What all rollouts share and the environment takes as options, such as an interpreter."""
+    """What all rollouts share and the environment takes as options, such as an interpreter; before the
+    harness's options of the same name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,13 +120,14 @@ class _Progress:
     def used(self) -> Charge:
         """What the rollout has cost so far; nobody knows the tokens of a call without an answer."""
         tokens = [(s.prompt_tokens, s.sampled_tokens) for s in self.segments]
+        counters = self.env.counters()
         return Charge(
             rollouts=1,
             prompt_tokens=sum(prompt or 0 for prompt, _ in tokens),
             sampled_tokens=self.sampled,
             model_calls=len(tokens),
-            tool_calls=int(self.env.counters().get("tool_calls", 0)),
             unmetered_tokens=self.asking or any(None in pair for pair in tokens),
+            **{name: int(counters.get(name, 0)) for name in COUNTED},
         )
 
 
@@ -146,7 +148,8 @@ async def rollout(task: Task, agent: Agent, example: Example, *, sample: int, se
     """
     began = time.perf_counter()
     options = env_options(task.domain, agent.harness)
-    env = make_env(task.domain, examples=task.examples, profile=task.profile, **task.resources, **options)
+    given = {**options, **task.resources}
+    env = make_env(task.domain, examples=task.examples, profile=task.profile, **given)
     opening, _ = env.reset(options={"example_id": example.id})
     domain = get_domain(task.domain)
     budget = domain.token_budget if task.token_budget is None else task.token_budget
@@ -167,6 +170,8 @@ async def rollout(task: Task, agent: Agent, example: Example, *, sample: int, se
         lost = LostRolloutError(str(failure))
         lost.used = msgspec.structs.replace(now.used(), seconds=time.perf_counter() - began)
         raise lost from failure
+    finally:
+        env.close()
     counters = env.counters()
     known = [s for s in now.segments if s.sampled_tokens is not None]
     prompts = [s.prompt_tokens for s in now.segments if s.prompt_tokens is not None]

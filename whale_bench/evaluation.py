@@ -31,17 +31,24 @@ import msgspec
 from whale_bench.engine import Agent, LostRolloutError, Task, env_options, rollout
 from whale_bench.harness.check import check_rollouts
 from whale_bench.harness.host import load_harness
-from whale_bench.ledger import Charge, Ledger
+from whale_bench.ledger import COUNTED, Charge, Ledger
 from whale_bench.models import Backend, Message, Sampling, TokenBackend, load_backend
 from whale_bench.plan import EvalPlan, check_same, plan_of, resolve
 from whale_bench.scoring import Summary, summarise
 from whale_bench.store import Outcome, RunStore, outcome_of
 from whale_envs import InfrastructureError, UsageError, get_domain, load_examples
+from whale_envs.paths import cache_dir
 
 __all__ = ["GIVE_UP_AFTER", "EvalPlan", "Report", "evaluate"]
 
 GIVE_UP_AFTER = 16
 """Rollouts in a row that an infrastructure failure ended, before the run stops early."""
+
+TOOL_OPTIONS = {
+    "code_interpreter": ("python_url", "unsafe_python"),
+    "search": ("retriever", "index", "retriever_url", "closed_book", "judge", "judge_url"),
+}
+"""Settings of a plan that only environments with a tool take."""
 
 Report = Callable[[int, int, float | None], None]
 """Called with (finished rollouts, all rollouts, mean reward of the finished ones, None without any)."""
@@ -105,14 +112,49 @@ async def evaluate(
 
 async def _resources(plan: EvalPlan, stack: AsyncExitStack) -> dict[str, Any]:
     """What all rollouts share, open until `stack` closes."""
-    if "code_interpreter" in get_domain(plan.domain).tools:
+    tools = get_domain(plan.domain).tools
+    for tool, options in TOOL_OPTIONS.items():
+        given = [name for name in options if getattr(plan, name)]
+        if given and tool not in tools:
+            named = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+            raise UsageError(f"{plan.domain} has no tool {tool}: leave out {named}")
+    resources: dict[str, Any] = {}
+    if "code_interpreter" in tools:
         from whale_envs.math_python.tools import open_interpreter
+        from whale_envs.math_python.verifier import warm_up
 
+        await asyncio.to_thread(warm_up)
         interpreter = open_interpreter(url=plan.python_url, unsafe=plan.unsafe_python)
-        return {"interpreter": await stack.enter_async_context(interpreter)}
-    if plan.python_url or plan.unsafe_python:
-        raise UsageError(f"{plan.domain} has no Python tool: leave out --python-url and --unsafe-python")
-    return {}
+        resources["interpreter"] = await stack.enter_async_context(interpreter)
+    if "search" in tools:
+        resources |= await _search_resources(plan, stack)
+    return resources
+
+
+async def _search_resources(plan: EvalPlan, stack: AsyncExitStack) -> dict[str, Any]:
+    """The retriever, unless the run is closed-book, and the judge, if it has one."""
+    from whale_envs.search_qa.retrievers import open_retriever
+
+    resources: dict[str, Any] = {}
+    where = [name for name in ("retriever", "index", "retriever_url") if getattr(plan, name)]
+    if not plan.closed_book:
+        retriever = open_retriever(
+            plan.retriever or "bm25", tier=plan.tier, index=plan.index, url=plan.retriever_url
+        )
+        resources["retriever"] = await stack.enter_async_context(retriever)
+    elif where:
+        named = ", ".join(f"--{name.replace('_', '-')}" for name in where)
+        raise UsageError(f"a closed-book run searches nothing: leave out {named}")
+    else:
+        resources["closed_book"] = 1
+    if plan.judge is not None:
+        from whale_bench.judge import LLMJudge
+
+        judge = LLMJudge(load_backend(plan.judge, base_url=plan.judge_url), cache_dir() / "judge.sqlite")
+        resources["judge"] = await stack.enter_async_context(judge)
+    elif plan.judge_url is not None:
+        raise UsageError("--judge-url is the server of --judge openai/NAME, which is not given")
+    return resources
 
 
 async def _run(
@@ -297,9 +339,9 @@ def _charge(row: Outcome) -> Charge:
         prompt_tokens=row.prompt_tokens or 0,
         sampled_tokens=row.sampled_tokens or 0,
         model_calls=row.model_calls,
-        tool_calls=row.tool_calls,
         seconds=row.seconds,
         unmetered_tokens=row.prompt_tokens is None or row.sampled_tokens is None,
+        **{name: int(row.metrics.get(name, 0)) for name in COUNTED},
     )
 
 

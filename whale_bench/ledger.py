@@ -60,6 +60,14 @@ class Charge(msgspec.Struct, frozen=True):
     """Wall seconds of the rollout."""
     unmetered_tokens: bool = False
     """True where nobody said how many tokens were used; the counts are then too low."""
+    judge_calls: int = 0
+    judge_prompt_tokens: int = 0
+    judge_sampled_tokens: int = 0
+    """Tokens of the judge's model, apart from the agent's; 0 where the verdict was known already."""
+
+
+COUNTED = ("tool_calls", "judge_calls", "judge_prompt_tokens", "judge_sampled_tokens")
+"""Parts of a charge that the environment counts, by the name of its counter."""
 
 
 class Event(NamedTuple):

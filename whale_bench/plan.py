@@ -53,6 +53,18 @@ class EvalPlan:
     """SandboxFusion server for the Python tool; None for a confined interpreter on this machine."""
     unsafe_python: bool = False
     """Run model-written code even where this machine cannot confine it."""
+    retriever: str | None = None
+    """What searches, see `whale_envs.search_qa.retrievers`; None for bm25."""
+    index: str | None = None
+    """Folder or name of the index to search; None for the tier's corpus."""
+    retriever_url: str | None = None
+    """Retrieval server of the retriever http."""
+    closed_book: bool | None = None
+    """Run no search: what the model knows by itself."""
+    judge: str | None = None
+    """Model that judges short answers, as KIND/NAME; None for exact match."""
+    judge_url: str | None = None
+    """Server of the judge openai/NAME; None for OPENAI_BASE_URL."""
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = 20
@@ -80,11 +92,15 @@ def resolve(plan: EvalPlan, task: Task, agent: Agent) -> dict[str, Any]:
     settings = asdict(plan) | {
         "n": len(task.examples),
         "base_url": server_address(plan),
+        "retriever_url": _without_user(plan.retriever_url),
+        "judge_url": _judge_address(plan),
+        "index": _absolute(plan.index),
         "env_id": get_domain(plan.domain).env_id,
         "fixture": agent.backend.fixture,
         "weights_id": agent.backend.weights_id,
         "harness_id": agent.harness.harness_id,
         "examples_id": f"sha256:{ids}",
+        "retriever_id": getattr(task.resources.get("retriever"), "retriever_id", None),
         "versions": {"whale-envs": __version__, "python": platform.python_version()},
     }
     return {name: value for name, value in settings.items() if value is not None}
@@ -94,7 +110,23 @@ def server_address(plan: EvalPlan) -> str | None:
     """The address of the plan's server as it may be written down: without user name and password."""
     if not plan.model.startswith("openai/"):
         return None
-    url = plan.base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI_URL
+    return _without_user(plan.base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI_URL)
+
+
+def _judge_address(plan: EvalPlan) -> str | None:
+    if plan.judge is None or not plan.judge.startswith("openai/"):
+        return None
+    return _without_user(plan.judge_url or os.environ.get("OPENAI_BASE_URL") or OPENAI_URL)
+
+
+def _absolute(index: str | None) -> str | None:
+    """A folder as it is found from anywhere; the name of a prebuilt index as it is."""
+    return str(Path(index).resolve()) if index is not None and Path(index).exists() else index
+
+
+def _without_user(url: str | None) -> str | None:
+    if url is None:
+        return None
     parts = urlsplit(url.rstrip("/"))
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
@@ -123,8 +155,8 @@ def check_same(old: Mapping[str, Any], new: Mapping[str, Any], folder: Path) -> 
     Raises:
         UsageError: what would run now differs from what ran.
     """
-    for name in ("env_id", "examples_id", "weights_id", "harness_id", "fixture"):
-        if old.get(name) != new[name]:
+    for name in ("env_id", "examples_id", "weights_id", "harness_id", "fixture", "retriever_id"):
+        if old.get(name) != new.get(name):
             raise UsageError(
-                f"{folder} cannot be resumed: its {name} is {old.get(name)!r}, now it is {new[name]!r}"
+                f"{folder} cannot be resumed: its {name} is {old.get(name)!r}, now it is {new.get(name)!r}"
             )

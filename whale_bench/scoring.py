@@ -99,6 +99,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     tier: str
     split: str
     profile: str
+    judge: str | None = None
+    """The model whose judgement the score is of; None where it is exact match or the domain's own rule."""
     examples: int
     k: int
     rollouts: int
@@ -175,6 +177,7 @@ def summarise(
         tier=str(settings["tier"]),
         split=str(settings["split"]),
         profile=profile,
+        judge=str(settings["judge"]) if settings.get("judge") else None,
         examples=len(groups),
         k=k,
         rollouts=len(done),
@@ -194,7 +197,8 @@ def summarise(
         sampled_tokens=_total(o.sampled_tokens for o in done.values()),
         seconds=dict(seconds),
         problems=dict(problems),
-        warnings=[*warnings, *_same_samples(groups, settings)] if not fixture else [],
+        warnings=[*warnings, *_no_judgement(done.values())]
+        + (_same_samples(groups, settings) if not fixture else []),
     )
 
 
@@ -228,6 +232,16 @@ def _metric_means(outcomes: Iterable[Outcome]) -> dict[str, float]:
 def _total(counts: Iterable[int | None]) -> int | None:
     known = list(counts)
     return None if None in known else sum(c for c in known if c is not None)
+
+
+def _no_judgement(outcomes: Iterable[Outcome]) -> list[str]:
+    """Whether the judge was silent, so that the score is not what its label says."""
+    asked = [o.metrics["judge_fallback"] for o in outcomes if "judge_fallback" in o.metrics]
+    if not any(asked):
+        return []
+    return [
+        f"the judge gave no verdict on {sum(asked):.0f} of {len(asked)} answers; exact match stands for them"
+    ]
 
 
 def _same_samples(groups: Sequence[Sequence[Outcome]], settings: Mapping[str, object]) -> list[str]:

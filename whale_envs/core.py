@@ -10,7 +10,8 @@ wrote it (`parse_action`). An action that cannot be used never raises: it is ans
 observation and a typed `info["event"]`. Misuse by the caller raises (`whale_envs.errors`).
 
 `info` holds at every step `example_id`, `turn` (actions taken), `event` and `feedback` (what became
-of the last action, as a word and as a sentence) and the domain's counters; at the end also
+of the last action, as a word and as a sentence) and the domain's counters; at the end also whatever
+counters depend on the gold answer, and
 `stop_condition`, `correct` and `verdict`. Before the end nothing in it depends on the gold answer
 beyond what the observation says. Numbers are `InfoInt`/`InfoFloat`, which vectorised environments
 keep as objects: an absent value reads None there, never 0.

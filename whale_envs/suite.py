@@ -67,6 +67,18 @@ DOMAINS: Mapping[str, Domain] = MappingProxyType(
                     "full": "DAPO-Math-17k, AIME 2024 and 2025 from the hub (extra: data)",
                 },
             ),
+            Domain(
+                name="search_qa",
+                env_id="whale/SearchQA-v0",
+                token_budget=8_192,
+                tools=("search",),
+                shown_by=("kind",),
+                tiers={
+                    "mini": "Wikipedia summaries and questions, embedded",
+                    "factbook": "World Factbook passages and questions, embedded",
+                    "full": "NQ, HotpotQA and the seven benchmarks from the hub (extra: data)",
+                },
+            ),
         )
     }
 )

@@ -15,7 +15,7 @@ any more. So a crowd of power towers gets out of the way of ordinary answers. A 
 stopped, or gets no CPU time, is replaced and the comparison done again, once; so is one that dies. A
 text that ends two processes is at fault itself.
 
-Memory: a child holds at most 32 MB of its own and copies about 8 MB of its parent's 70 MB, so that all
+Memory: a child holds at most 32 MB of its own and copies up to 20 MB of its parent's 70 MB, so that all
 of them together stay below 500 MB.
 
 Not covered: comparisons of many answers at once; the caller's threads are the queue.
