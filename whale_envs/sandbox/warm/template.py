@@ -23,6 +23,7 @@ import signal
 import socket
 import struct
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,7 @@ class Template:
         """Serves until the supervisor's end of the channel closes."""
         os.environ.clear()
         os.environ.update(jail.environment(self._config))
+        tempfile.tempdir = None  # looked up before the walls; a program's own is its TMPDIR
         loaded = self._load()
         home = os.open("/proc/self/ns/pid", os.O_RDONLY) if self._walls.namespaces else -1
         setup = jail.Jail(self._walls, self._config)
