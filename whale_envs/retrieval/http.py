@@ -29,6 +29,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 import msgspec
 
+from whale_envs.bodies import read_at_most
 from whale_envs.errors import InfrastructureError, UsageError
 from whale_envs.retrieval.base import Hit, Passage, check_k, clean_query
 
@@ -229,7 +230,7 @@ class HttpRetriever:
                 # A redirected POST would become a GET.
                 self._session.request(method, self.url + path, data=body, allow_redirects=False) as response,
             ):
-                data = await _read(response)
+                data = await read_at_most(response.content, MAX_ANSWER, response.content_length)
                 if data is None:
                     trouble = f"HTTP {response.status} with more than {MAX_ANSWER >> 20} MB"
                     return _Reply(response.status, trouble=trouble, garbage=True)
@@ -253,18 +254,6 @@ class HttpRetriever:
         for secret in self._secrets:
             text = text.replace(secret, "***")
         return repr(text[:200]) if text else "nothing"
-
-
-async def _read(response: "aiohttp.ClientResponse") -> bytes | None:
-    """The body; None where it is too large."""
-    if (response.content_length or 0) > MAX_ANSWER:
-        return None
-    data = bytearray()
-    async for chunk in response.content.iter_any():
-        data += chunk
-        if len(data) > MAX_ANSWER:
-            return None
-    return bytes(data)
 
 
 def _hits(body: bytes, queries: int, k: int) -> list[list[Hit]]:

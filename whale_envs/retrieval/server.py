@@ -33,6 +33,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 import msgspec
 from aiohttp import web
 
+from whale_envs.bodies import read_at_most
 from whale_envs.errors import UsageError, WhaleError
 from whale_envs.retrieval.base import MAX_K, Hit, Passage, Retriever
 from whale_envs.retrieval.coalesce import MAX_HITS, Coalescer
@@ -264,15 +265,10 @@ class _Apart:
 
 
 async def _body(request: web.BaseRequest) -> bytes:
-    too_large = _RefusedError(413, f"a request may have {MAX_BODY >> 20} MB at most")
-    if (request.content_length or 0) > MAX_BODY:
-        raise too_large
-    data = bytearray()
-    async for chunk in request.content.iter_any():
-        data += chunk
-        if len(data) > MAX_BODY:
-            raise too_large
-    return bytes(data)
+    body = await read_at_most(request.content, MAX_BODY, request.content_length)
+    if body is None:
+        raise _RefusedError(413, f"a request may have {MAX_BODY >> 20} MB at most")
+    return body
 
 
 def _read(body: bytes) -> _Ask:

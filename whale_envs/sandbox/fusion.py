@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
+from whale_envs.bodies import read_at_most
 from whale_envs.errors import InfrastructureError, UsageError
 from whale_envs.sandbox.client import TIMEOUT_S
 from whale_envs.sandbox.results import RunResult, Status
@@ -142,12 +143,10 @@ class FusionSandbox:
 
 
 async def _read(response: "aiohttp.ClientResponse") -> bytes:
-    data = bytearray()
-    async for chunk in response.content.iter_chunked(65_536):
-        data += chunk
-        if len(data) > _MOST_ANSWER:
-            raise InfrastructureError(f"{response.url} answered with more than {_MOST_ANSWER >> 20} MB")
-    return bytes(data)
+    body = await read_at_most(response.content, _MOST_ANSWER)
+    if body is None:
+        raise InfrastructureError(f"{response.url} answered with more than {_MOST_ANSWER >> 20} MB")
+    return body
 
 
 def _result(run: _Run, timeout_s: float) -> RunResult:
