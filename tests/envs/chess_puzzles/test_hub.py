@@ -21,17 +21,10 @@ from whale_envs.chess_puzzles.examples import embedded_rows, position_key, split
 POOL = {"weight": 24, "harness": 6, "test": 12}
 choose_few = partial(hub.choose, pool=POOL, held_out=4)
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*(fork|utcnow).*:DeprecationWarning")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def no_network_and_no_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Set before `datasets` is imported, which reads its settings once."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HF_HOME", str(tmp_path_factory.mktemp("huggingface")))
-        for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "HF_HUB_DISABLE_TELEMETRY"):
-            patch.setenv(name, "1")
-        yield
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*(fork|utcnow).*:DeprecationWarning"),
+    pytest.mark.usefixtures("no_network_and_no_home"),
+]
 
 
 @cache

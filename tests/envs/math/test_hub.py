@@ -16,7 +16,10 @@ from whale_envs.math_python import SIZES, examples, hub, sources, verify
 from whale_envs.math_python.hub import contaminated, split_full
 from whale_envs.math_python.sources import COPIES, DAPO, DAPO_PROCESSED, read_aime, read_dapo, unwrap
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*(fork|utcnow).*:DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*(fork|utcnow).*:DeprecationWarning"),
+    pytest.mark.usefixtures("no_network_and_no_home"),
+]
 
 BEFORE = (
     "Solve the following math problem step by step. The last line of your response should be of the form "
@@ -24,16 +27,6 @@ BEFORE = (
 )
 AFTER = '\n\nRemember to put your answer on its own line after "Answer:".'
 NOUNS = ["lamps", "crates", "ferries", "anchors", "ladders", "violins", "kettles", "comets", "orchards"]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def no_network_and_no_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Set before `datasets` is imported, which reads its settings once."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HF_HOME", str(tmp_path_factory.mktemp("huggingface")))
-        for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "HF_HUB_DISABLE_TELEMETRY"):
-            patch.setenv(name, "1")
-        yield
 
 
 def statement(number: int, topic: str = "train") -> str:

@@ -23,19 +23,12 @@ from whale_envs.search_qa.hub import (
 )
 from whale_envs.search_qa.sources import TEST, TRAIN
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*(fork|utcnow).*:DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*(fork|utcnow).*:DeprecationWarning"),
+    pytest.mark.usefixtures("no_network_and_no_home"),
+]
 
 WORDS = ["river", "poet", "castle", "band", "novel", "island", "queen", "planet", "bridge", "opera", "film"]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def no_network_and_no_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Set before `datasets` is imported, which reads its settings once."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HF_HOME", str(tmp_path_factory.mktemp("huggingface")))
-        for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "HF_HUB_DISABLE_TELEMETRY"):
-            patch.setenv(name, "1")
-        yield
 
 
 def text(number: int, topic: str) -> str:

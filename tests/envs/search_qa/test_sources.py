@@ -21,22 +21,15 @@ from whale_envs.search_qa.sources import (
     unwrap,
 )
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*(fork|utcnow).*:DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*(fork|utcnow).*:DeprecationWarning"),
+    pytest.mark.usefixtures("no_network_and_no_home"),
+]
 
 PROMPT = (
     "Answer the given question. You must conduct reasoning inside <think> and </think> first every time you "
     "get new information. For example, <answer> Beijing </answer>. Question: "
 )
-
-
-@pytest.fixture(scope="module", autouse=True)
-def no_network_and_no_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Set before `datasets` is imported, which reads its settings once."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HF_HOME", str(tmp_path_factory.mktemp("huggingface")))
-        for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "HF_HUB_DISABLE_TELEMETRY"):
-            patch.setenv(name, "1")
-        yield
 
 
 def flash_row(number: int, **columns: Any) -> dict[str, Any]:
