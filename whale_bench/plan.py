@@ -91,9 +91,9 @@ def resolve(plan: EvalPlan, task: Task, agent: Agent) -> dict[str, Any]:
     ids = hashlib.sha256("\n".join(task.examples.ids).encode()).hexdigest()
     settings = asdict(plan) | {
         "n": len(task.examples),
-        "base_url": server_address(plan),
+        "base_url": server_address(plan.model, plan.base_url),
         "retriever_url": _without_user(plan.retriever_url),
-        "judge_url": _judge_address(plan),
+        "judge_url": server_address(plan.judge, plan.judge_url),
         "index": _absolute(plan.index),
         "env_id": get_domain(plan.domain).env_id,
         "fixture": agent.backend.fixture,
@@ -106,17 +106,16 @@ def resolve(plan: EvalPlan, task: Task, agent: Agent) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if value is not None}
 
 
-def server_address(plan: EvalPlan) -> str | None:
-    """The address of the plan's server as it may be written down: without user name and password."""
-    if not plan.model.startswith("openai/"):
-        return None
-    return _without_user(plan.base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI_URL)
+def server_address(model: str | None, url: str | None) -> str | None:
+    """The address of an openai/NAME's server as it may be written down: without user name and password.
 
-
-def _judge_address(plan: EvalPlan) -> str | None:
-    if plan.judge is None or not plan.judge.startswith("openai/"):
+    Args:
+        model: as a plan names it; None, or one of another kind, has no server.
+        url: as the plan gives it; None for OPENAI_BASE_URL.
+    """
+    if model is None or not model.startswith("openai/"):
         return None
-    return _without_user(plan.judge_url or os.environ.get("OPENAI_BASE_URL") or OPENAI_URL)
+    return _without_user(url or os.environ.get("OPENAI_BASE_URL") or OPENAI_URL)
 
 
 def _absolute(index: str | None) -> str | None:
