@@ -100,6 +100,8 @@ class SearchQAEnv(TextEnv):
         self._final: Verdict | None = None
         self._response = ""
         self._judgement: Judgement | None = None
+        self._outcome: dict[str, float] | None = None
+        """What `_measure` found at the end; asked for more than once."""
 
     def _begin(self, example: SearchQuestion) -> str:
         self._clear()
@@ -163,26 +165,32 @@ class SearchQAEnv(TextEnv):
         }
         if self._verdict is None:  # what follows depends on the reference answers
             return counters
+        if self._outcome is None:
+            self._outcome = self._measure(self._verdict)
+        return counters | self._outcome
+
+    def _measure(self, verdict: Verdict) -> dict[str, float]:
+        """The metrics that depend on the reference answers."""
         final = self._final
         exact = final and (final.standard if self.profile == "standard" else final.paper)
-        counters |= {
+        found: dict[str, float] = {
             "format_ok": int(final is not None and final.format_ok),
             "exact_match": int(bool(exact)),
             "token_f1": float(f1(self._example, self._response)),
         }
         if not self.options["closed_book"] and not _yes_or_no(self._example.gold):
             retrieved = any(stands_in(self._example.gold, text) for text in self._shown)
-            counters["retrieval_accuracy"] = int(retrieved)
+            found["retrieval_accuracy"] = int(retrieved)
             if retrieved:
-                counters["extraction_accuracy"] = int(self._verdict.correct)
+                found["extraction_accuracy"] = int(verdict.correct)
         if self._judgement is not None:
-            counters |= {
+            found |= {
                 "judge_calls": self._judgement.calls,
                 "judge_fallback": int(self._judgement.correct is None),
                 "judge_prompt_tokens": self._judgement.prompt_tokens,
                 "judge_sampled_tokens": self._judgement.sampled_tokens,
             }
-        return counters
+        return found
 
     def oracle_action(self) -> str:
         return f"{OPEN}{self._example.gold[0]}{CLOSE}"

@@ -89,7 +89,7 @@ def token_f1(golds: Iterable[str], answer: str) -> float:
 
 def stands_in(golds: Sequence[str], text: str) -> bool:
     """Whether a reference answer stands in the text as whole words, compared as under `standard`."""
-    readings = [text, _POSSESSIVE.sub(" s", text)]
+    readings = {text, _POSSESSIVE.sub(" s", text)}
     padded = [f" {_words(t, articles=True, joined=joined)} " for t in readings for joined in (False, True)]
     for gold in golds:
         wanted = {_words(gold, articles=True, joined=joined) for joined in (False, True)}
