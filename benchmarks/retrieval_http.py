@@ -1,7 +1,8 @@
 """A retriever in process against the same one behind the server, in the same run.
 
-    python benchmarks/retrieval_http.py                                # a stand-in: 0.7 ms of numpy a query
-    python benchmarks/retrieval_http.py --retriever package.module:make  # make() gives a Retriever, not open
+    python benchmarks/retrieval_http.py --windows     # bm25 over 100,000 windows of the embedded passages
+    python benchmarks/retrieval_http.py               # a stand-in: 0.7 ms of numpy a query
+    python benchmarks/retrieval_http.py --retriever package.module:make    # gives a Retriever, not open
 
 64 clients, each waiting for its answer before it asks again, k = 3. In process: 64 tasks that call
 `search`. Through the server: a server process and a process that makes the load over raw sockets, which
@@ -68,7 +69,27 @@ class StandIn:
         pass
 
 
+def windows():
+    """The ranker of `--windows`; its index is built once, into the cache."""
+    from itertools import islice
+
+    import retrieval
+
+    from whale_envs.paths import cache_dir
+    from whale_envs.retrieval.index_build import build_index
+    from whale_envs.search_qa.retrievers import open_retriever
+
+    folder = cache_dir() / "benchmarks" / "retrieval" / "windows-http"
+    if not folder.exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        rows = islice(retrieval.windows(), PASSAGES)
+        build_index((Passage(row["id"], "", row["contents"]) for row in rows), folder)
+    return open_retriever("bm25", index=str(folder))
+
+
 def made(options):
+    if options.windows:
+        return windows()
     if not options.retriever:
         return StandIn(options.terms, options.fixed_ms)
     module, _, name = options.retriever.partition(":")
@@ -76,6 +97,10 @@ def made(options):
 
 
 def questions(options):
+    if options.windows:
+        import retrieval
+
+        return retrieval.embedded_questions()
     if not options.queries:
         return [f"who built the bridge number {i} in the town" for i in range(1_000)]
     return [line for line in Path(options.queries).read_text().splitlines() if line]
@@ -174,6 +199,7 @@ async def load(port, clients, per_request, seconds, queries):
 def me(options, *more):
     same = [f"--seconds={options.seconds}", f"--fixed-ms={options.fixed_ms}", f"--terms={options.terms}"]
     same += [f"--retriever={options.retriever}"] if options.retriever else []
+    same += ["--windows"] if options.windows else []
     same += [f"--queries={options.queries}"] if options.queries else []
     return [sys.executable, __file__, *same, *more]
 
@@ -224,6 +250,7 @@ if __name__ == "__main__":
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--retriever", help="module:function that makes one; the stand-in by default")
+    parser.add_argument("--windows", action="store_true", help="bm25 over windows, and embedded questions")
     parser.add_argument("--queries", help="file with a query a line")
     parser.add_argument(
         "--terms", type=int, default=TERMS, help="work of the stand-in; 0 shows the server alone"

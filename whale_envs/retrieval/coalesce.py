@@ -68,6 +68,12 @@ class Coalescer:
             hits += await self._ask(queries[start : start + most], k)
         return hits
 
+    def submit(self, queries: Sequence[str], k: int) -> "asyncio.Future[list[list[Hit]]]":
+        """`search` as a future, to be cancelled where nobody waits any more."""
+        if 0 < len(queries) <= _most_queries(k):
+            return self._ask(queries, k)
+        return asyncio.get_running_loop().create_task(self.search(queries, k))
+
     def _ask(self, queries: Sequence[str], k: int) -> "asyncio.Future[list[list[Hit]]]":
         loop = asyncio.get_running_loop()
         answer = loop.create_future()

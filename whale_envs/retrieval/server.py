@@ -23,6 +23,7 @@ Not covered: TLS and authentication. Beyond one machine put it in a private netw
 """
 
 import asyncio
+import functools
 import json
 import signal
 import sys
@@ -31,13 +32,12 @@ from collections.abc import Awaitable, Coroutine
 from typing import Any, NamedTuple, Self, TypeVar
 
 import msgspec
-from aiohttp import web
 
-from whale_envs.bodies import read_at_most
 from whale_envs.errors import UsageError, WhaleError
 from whale_envs.retrieval.base import MAX_K, Hit, Passage, Retriever
 from whale_envs.retrieval.coalesce import MAX_HITS, Coalescer
 from whale_envs.retrieval.cut import cut_words
+from whale_envs.retrieval.listener import Answer, Ask, Later, Listener
 
 DEFAULT_K = 3
 """Passages per query where a request does not say, as the published server has it."""
@@ -52,7 +52,6 @@ GRACE_S = 20.0
 """How long a stop waits for the requests in flight, in seconds."""
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
-_JSON = {"Content-Type": "application/json"}
 _encode = msgspec.json.Encoder().encode
 _T = TypeVar("_T")
 
@@ -76,7 +75,7 @@ class _RefusedError(WhaleError):
         self.status, self.message = status, message
 
 
-class _Ask(NamedTuple):
+class _Query(NamedTuple):
     queries: list[str]
     k: int
     scores: bool
@@ -101,7 +100,7 @@ class RetrieverServer:
         self._retriever, self._host, self._port, self._passages = retriever, host, port, passages
         self._apart = _Apart()
         self._coalescer = Coalescer(self._search)
-        self._runner: web.ServerRunner | None = None
+        self._listener = Listener(self._handle, _refusal, MAX_BODY)
 
     @property
     def url(self) -> str:
@@ -122,7 +121,7 @@ class RetrieverServer:
             await self._apart.stop()
             raise
         try:
-            await self._listen()
+            self._port = await self._listener.start(self._host, self._port)
         except BaseException:
             await self.__aexit__()
             raise
@@ -131,59 +130,34 @@ class RetrieverServer:
     async def __aexit__(self, *exc: object) -> None:
         """Stops listening, answers what is in flight, closes the retriever."""
         try:
-            if self._runner is not None:
-                await self._runner.cleanup()
+            await self._listener.stop(GRACE_S)
         finally:
             try:
                 await self._apart.call(self._retriever.__aexit__(None, None, None))
             finally:
                 await self._apart.stop()
 
-    async def _listen(self) -> None:
-        # Whoever hangs up is not searched for.
-        server = web.Server(self._handle, handler_cancellation=True, access_log=None)
-        self._runner = web.ServerRunner(server, shutdown_timeout=GRACE_S)
-        await self._runner.setup()
-        try:
-            await web.TCPSite(self._runner, self._host, self._port, backlog=1_024).start()
-        except (OSError, UnicodeError) as error:
-            raise UsageError(
-                f"cannot listen at {self._host!r}, port {self._port}: {error.strerror or error}"
-                if isinstance(error, OSError)
-                else f"cannot listen at {self._host!r}: {error}"
-            ) from error
-        self._port = self._runner.addresses[0][1]
-
     def _search(self, queries: list[str], k: int) -> Awaitable[list[list[Hit]]]:
         return self._apart.call(self._retriever.search(queries, k))
 
-    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+    def _handle(self, request: Ask) -> Answer | Later:
         try:
-            return await self._route(request)
+            return self._route(request)
         except _RefusedError as refused:
-            return web.Response(
-                body=_encode({"error": refused.message}), status=refused.status, headers=_JSON
-            )
+            return _refusal(refused.status, refused.message)
 
-    async def _route(self, request: web.BaseRequest) -> web.StreamResponse:
+    def _route(self, request: Ask) -> Answer | Later:
         path = request.path
         wanted = {"/retrieve": "POST", "/health": "GET", "/info": "GET"}.get(path)
         if wanted is None:
             raise _RefusedError(404, "there are POST /retrieve, GET /health and GET /info here")
         if request.method != wanted:
             raise _RefusedError(405, f"{path} takes {wanted} only")
-        if path == "/retrieve":
-            body = await self._retrieve(_read(await _body(request)))
-        else:
-            body = _encode({"status": "ok"} if path == "/health" else self._info())
-        return web.Response(body=body, headers=_JSON)
-
-    async def _retrieve(self, ask: _Ask) -> bytes:
-        try:
-            found = await self._coalescer.search(ask.queries, ask.k)
-        except WhaleError as error:
-            raise _RefusedError(503, f"the retriever failed: {str(error)[:500]}") from error
-        return _answer(found, ask)
+        if path != "/retrieve":
+            return Answer(200, _encode({"status": "ok"} if path == "/health" else self._info()))
+        ask = _read(request.body)
+        found = self._coalescer.submit(ask.queries, ask.k)
+        return Later(found, functools.partial(_answer_with, ask))
 
     def _info(self) -> dict[str, Any]:
         return {
@@ -264,14 +238,11 @@ class _Apart:
         await self._done.wait()
 
 
-async def _body(request: web.BaseRequest) -> bytes:
-    body = await read_at_most(request.content, MAX_BODY, request.content_length)
-    if body is None:
-        raise _RefusedError(413, f"a request may have {MAX_BODY >> 20} MB at most")
-    return body
+def _refusal(status: int, message: str) -> Answer:
+    return Answer(status, _encode({"error": message}))
 
 
-def _read(body: bytes) -> _Ask:
+def _read(body: bytes) -> _Query:
     """A request, checked."""
     try:
         request = _decode(body)
@@ -296,7 +267,7 @@ def _read(body: bytes) -> _Ask:
             raise _RefusedError(
                 400, f'max_doc_tokens counts "words" only, got tokenizer_name {request.tokenizer_name[:80]!r}'
             )
-    return _Ask(request.queries, k, request.return_scores, most)
+    return _Query(request.queries, k, request.return_scores, most)
 
 
 def _decode(body: bytes) -> _Request:
@@ -309,7 +280,14 @@ def _decode(body: bytes) -> _Request:
         return msgspec.convert(json.loads(body.decode()), _Request)
 
 
-def _answer(found: list[list[Hit]], ask: _Ask) -> bytes:
+def _answer_with(ask: _Query, found: "asyncio.Future[list[list[Hit]]]") -> Answer:
+    error = found.exception()
+    if error is not None:
+        return _refusal(503, f"the retriever failed: {str(error)[:500]}")
+    return Answer(200, _encode_hits(found.result(), ask))
+
+
+def _encode_hits(found: list[list[Hit]], ask: _Query) -> bytes:
     most = ask.most_words
     if ask.scores:
         result: list[Any] = [
