@@ -84,9 +84,9 @@ def eval_command(
 
     if resume is not None:
         given = [name for name in context.params if _is_given(context, name)]
-        if others := sorted(set(given) - {"resume", "as_json", "base_url"}):
+        if others := sorted(set(given) - {"resume", "as_json", "base_url", "retriever_url", "judge_url"}):
             raise UsageError(f"--resume takes everything from the run folder; leave out {', '.join(others)}")
-        runs = [commands.Run(None, resume, base_url)]
+        runs = [commands.Run(None, resume, base_url, retriever_url, judge_url)]
     elif domain is None or not model:
         raise UsageError("eval needs an environment and --model; see `whale-bench list`")
     else:

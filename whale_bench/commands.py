@@ -42,6 +42,8 @@ class Run(NamedTuple):
     plan: EvalPlan | None
     folder: Path
     base_url: str | None = None
+    retriever_url: str | None = None
+    judge_url: str | None = None
     """Where the server of a resumed run is now; None for where it was."""
     automatic: bool = False
     """The folder's name is ours: where it is taken, another one is."""
@@ -129,7 +131,14 @@ async def _until_signal(run: Run, report: Report) -> Summary:
 
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop)
     try:
-        return await evaluate(run.plan, run.folder, report=report, base_url=run.base_url)
+        return await evaluate(
+            run.plan,
+            run.folder,
+            report=report,
+            base_url=run.base_url,
+            retriever_url=run.retriever_url,
+            judge_url=run.judge_url,
+        )
     except asyncio.CancelledError:
         if stopped:
             raise KeyboardInterrupt from None

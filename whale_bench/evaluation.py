@@ -61,6 +61,8 @@ async def evaluate(
     report: Report | None = None,
     backend: Backend | None = None,
     base_url: str | None = None,
+    retriever_url: str | None = None,
+    judge_url: str | None = None,
 ) -> Summary:
     """Runs a plan in a new folder, or, without a plan, resumes the run of an existing one.
 
@@ -70,6 +72,8 @@ async def evaluate(
         report: called at the start and after each rollout.
         backend: use this loaded backend; it is left open.
         base_url: where the server is now, in place of the plan's or the run's.
+        retriever_url: the same for the retrieval server; it has to be the run's, with its password.
+        judge_url: the same for the judge's.
 
     Raises:
         UsageError: the plan or the folder cannot be used, or the resumed run was of other weights,
@@ -81,8 +85,12 @@ async def evaluate(
     if plan is None:
         store = RunStore.open(folder)
         plan = plan_of(store.settings, folder)
-    if base_url is not None:
-        plan = replace(plan, base_url=base_url)
+    plan = replace(
+        plan,
+        base_url=base_url or plan.base_url,
+        retriever_url=retriever_url or plan.retriever_url,
+        judge_url=judge_url or plan.judge_url,
+    )
     examples = load_examples(plan.domain, plan.tier, plan.split)
     if plan.n is not None and plan.n > len(examples):
         raise UsageError(f"{examples.name} has {len(examples)} examples, fewer than the {plan.n} asked for")

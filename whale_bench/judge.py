@@ -6,7 +6,9 @@
 The published protocol scores SearchQA so (reference §4.1); the rubric is in our own words. The judge's
 model is asked at temperature 0 for one word. A reply that is none of the two words is asked for
 again, `ATTEMPTS` times in all; where no verdict comes, or its server fails, `Judgement.correct` is
-None, and the environment lets exact match stand and counts the fall-back.
+None, and the environment lets exact match stand and counts the fall-back. When the server has failed on
+`MOST_FAILURES` answers in a row it is down: a score that says "judged" and is not would mislead, so further
+rollouts are left missing, and a resume finishes them.
 
 Verdicts are kept by (judge, rubric, question, reference answers, answer) in a file that runs share;
 one that is known costs nothing, and the same answer is never asked about twice at once. What was
@@ -37,6 +39,8 @@ from whale_envs.paths import make_cached_folder
 from whale_envs.search_qa import Judgement
 
 ATTEMPTS = 3
+MOST_FAILURES = 8
+"""Answers in a row on which the judge's server may fail before it is taken to be down."""
 AT_ONCE = 64
 """Requests to the judge in flight, as published."""
 MOST_TOKENS = 256
@@ -85,6 +89,9 @@ class LLMJudge:
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._asking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._db: sqlite3.Connection | None = None
+        self._failures = 0
+        self._speechless: set[str] = set()
+        """Keys on which the judge said nothing usable; at temperature 0 it would say the same again."""
 
     async def __aenter__(self) -> Self:
         make_cached_folder(self._path.parent)
@@ -113,6 +120,7 @@ class LLMJudge:
 
         Raises:
             UsageError: the judge's server refuses its settings for good, such as its key.
+            InfrastructureError: the judge's server is down, see `MOST_FAILURES`.
         """
         asked = {"question": question, "reference_answers": list(golds), "answer": answer[:ANSWER_CHARS]}
         fields = msgspec.json.encode(scrub_all(asked)).decode()
@@ -121,15 +129,16 @@ class LLMJudge:
         lock = self._asking.setdefault(key, asyncio.Lock())
         async with lock:
             known = self._known(key)
-            if known is not None:
+            if known is not None or key in self._speechless:
                 return Judgement(known)
             async with self._slots:
-                said = await self._ask(fields)
+                said = await self._ask(fields, key)
             if said.correct is not None:
                 self._keep(key, said.correct)
             return said
 
-    async def _ask(self, fields: str) -> Judgement:
+    async def _ask(self, fields: str, key: str) -> Judgement:
+        failure: InfrastructureError | None = None
         request = Request(
             messages=(Message("system", RUBRIC), Message("user", fields)),
             sampling=Sampling(temperature=0.0, top_p=1.0, top_k=0),
@@ -142,13 +151,25 @@ class LLMJudge:
             calls += 1
             try:
                 generation = await self._backend.generate(request)
-            except (InfrastructureError, ModelError):  # after the backend's own retries
+            except ModelError:
                 continue
+            except InfrastructureError as error:  # after the backend's own retries
+                failure = error
+                break
+            self._failures = 0
             prompt += generation.usage.prompt_tokens or 0
             sampled += generation.usage.sampled_tokens or 0
             word = _WORD.match(generation.text)
             if word:
                 return Judgement(word[1].upper() == "CORRECT", calls, prompt, sampled)
+        if failure is None:
+            self._speechless.add(key)
+        else:
+            self._failures += 1
+            if self._failures >= MOST_FAILURES:
+                raise InfrastructureError(
+                    f"the judge {self.name} failed on {self._failures} answers in a row; last: {failure}"
+                ) from failure
         return Judgement(None, calls, prompt, sampled)
 
     def _known(self, key: str) -> bool | None:

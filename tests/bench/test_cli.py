@@ -165,14 +165,17 @@ def test_where_no_folder_can_be_made_is_one_line(whale: Any, tmp_path: Path) -> 
 
 
 def test_a_resume_at_another_address_goes_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str | None] = []
+    asked: list[dict[str, str | None]] = []
 
-    async def evaluate(plan: Any, folder: Path, *, base_url: str | None, report: Any) -> Any:
-        asked.append(base_url)
+    async def evaluate(plan: Any, folder: Path, *, report: Any, **servers: str | None) -> Any:
+        asked.append(servers)
 
     monkeypatch.setattr(commands, "evaluate", evaluate)
-    commands.evaluate_all([commands.Run(None, tmp_path, "http://new/v1")], [], quiet=True)
-    assert asked == ["http://new/v1"]
+    run = commands.Run(None, tmp_path, "http://new/v1", "http://u:p@r", "http://judge/v1")
+    commands.evaluate_all([run], [], quiet=True)
+    assert asked == [
+        {"base_url": "http://new/v1", "retriever_url": "http://u:p@r", "judge_url": "http://judge/v1"}
+    ]
 
 
 @pytest.mark.filterwarnings("default::whale_bench.store.DamagedLineWarning")

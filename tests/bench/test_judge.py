@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from chat_server import Answer, Script, Server, completion, serve
 
-from whale_bench.judge import AT_ONCE, ATTEMPTS, LLMJudge
+from whale_bench.judge import AT_ONCE, ATTEMPTS, MOST_FAILURES, LLMJudge
 from whale_bench.models import load_backend
 from whale_bench.models.openai import OpenAIBackend
 from whale_envs import UsageError
+from whale_envs.errors import InfrastructureError
 from whale_envs.search_qa import Judgement
 
 GOLDS = ["Rembrandt"]
@@ -55,17 +56,33 @@ async def test_a_reply_that_is_no_verdict_is_asked_for_again_and_paid_for(tmp_pa
         assert await judge.judge("q", GOLDS, "a") == Judgement(True, 3, 30, 6)
 
 
-async def test_without_a_verdict_the_judgement_is_none_and_not_kept(tmp_path: Path) -> None:
+async def test_without_a_verdict_the_judgement_is_none_and_paid_for_once(tmp_path: Path) -> None:
     async with judging(tmp_path, lambda *_: "perhaps") as (judge, server):
-        assert await judge.judge("q", GOLDS, "a") == Judgement(None, ATTEMPTS, 10 * ATTEMPTS, 2 * ATTEMPTS)
-        await judge.judge("q", GOLDS, "a")
-    assert len(server.requests) == 2 * ATTEMPTS
+        said = await asyncio.gather(*(judge.judge("q", GOLDS, "a") for _ in range(8)))
+        assert Judgement(None, ATTEMPTS, 10 * ATTEMPTS, 2 * ATTEMPTS) in said
+        assert {s.correct for s in said} == {None}
+    assert len(server.requests) == sum(s.calls for s in said) == ATTEMPTS
+    async with judging(tmp_path, lambda *_: "CORRECT") as (judge, _):  # and it is not kept for the next run
+        assert (await judge.judge("q", GOLDS, "a")).correct
 
 
-async def test_a_server_that_fails_leaves_no_judgement(tmp_path: Path) -> None:
+async def test_a_server_that_fails_now_and_then_leaves_no_judgement(tmp_path: Path) -> None:
+    def script(payload: Any, _: int) -> Any:
+        return Answer(500, "broken") if '"a"' in payload["messages"][1]["content"] else "CORRECT"
+
+    async with judging(tmp_path, script) as (judge, _):
+        for turn in range(2 * MOST_FAILURES):
+            said = await judge.judge(f"q{turn}", GOLDS, "a")
+            assert (said.correct, said.calls) == (None, 1)
+            assert (await judge.judge(f"q{turn}", GOLDS, "b")).correct
+
+
+async def test_a_server_that_is_down_leaves_rollouts_missing_and_not_unjudged(tmp_path: Path) -> None:
     async with judging(tmp_path, lambda *_: Answer(500, "broken")) as (judge, _):
-        said = await judge.judge("q", GOLDS, "a")
-    assert (said.correct, said.calls) == (None, ATTEMPTS)
+        for turn in range(MOST_FAILURES - 1):
+            assert (await judge.judge(f"q{turn}", GOLDS, "a")).correct is None
+        with pytest.raises(InfrastructureError, match=r"openai/judge failed on 8 answers in a row.*broken"):
+            await judge.judge("q", GOLDS, "a")
 
 
 async def test_a_refused_key_stops_the_caller(tmp_path: Path) -> None:

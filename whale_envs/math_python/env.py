@@ -28,6 +28,7 @@ Version History: v0, first version.
 Not covered: problems with figures, proofs.
 """
 
+import asyncio
 import secrets
 from random import Random
 from typing import Any, ClassVar
@@ -38,6 +39,9 @@ from whale_envs.math_python.tools import TIMEOUT_S, Interpreter, read_call
 from whale_envs.math_python.verifier import averify, raise_for_error
 
 ENV_ID = "whale/MathPython-v0"
+
+RETRY_SECONDS = (1.0, 4.0)
+"""Pauses before a response is verified again after the verifier's helper failed."""
 
 
 class MathPythonEnv(TextEnv):
@@ -90,8 +94,17 @@ class MathPythonEnv(TextEnv):
         call = parse_action(action)
         if isinstance(call, ToolCall):
             return await self._call(call)
-        self._final = raise_for_error(await averify(self._example, call.text, profile=self.profile))
+        self._final = await self._verified(call.text)
         return Transition("", "answered", "The answer was taken.", self._final.reason)
+
+    async def _verified(self, text: str) -> Verdict:
+        """The verdict; asked for again, later, where the helper failed: a crowd may have been at it."""
+        for pause in RETRY_SECONDS:
+            verdict = await averify(self._example, text, profile=self.profile)
+            if verdict.reason != "verifier_error":
+                return verdict
+            await asyncio.sleep(pause)
+        return raise_for_error(await averify(self._example, text, profile=self.profile))
 
     async def _call(self, call: ToolCall) -> Transition:
         self._tool_calls += 1

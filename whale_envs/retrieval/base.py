@@ -89,6 +89,8 @@ def split_contents(contents: str) -> tuple[str, str]:
     ('He said "no" twice', 'A film.')
     >>> split_contents("a text without a title")
     ('', 'a text without a title')
+
+    Quotes inside, which some dumps do not double, stay: '"The "Big" Dig"' is The "Big" Dig.
     """
     title, newline, text = contents.partition("\n")
     if not newline:

@@ -31,7 +31,7 @@ import msgspec
 
 from whale_envs.bodies import read_at_most
 from whale_envs.errors import InfrastructureError, UsageError
-from whale_envs.retrieval.base import Hit, Passage, check_k, clean_query
+from whale_envs.retrieval.base import Hit, Passage, check_k, clean_query, split_contents
 
 if TYPE_CHECKING:
     import aiohttp
@@ -283,21 +283,12 @@ def _passage(document: _Document) -> Passage:
     if text is None:
         if document.contents is None:
             raise ValueError("a document without text")
-        title, text = _split(document.contents)
+        title, text = split_contents(document.contents)
     passage_id = document.id
     if passage_id is None:
         whole = document.contents if document.contents is not None else f"{title}\n{text}"
         passage_id = f"sha256:{hashlib.sha256(whole.encode()).hexdigest()[:16]}"
     return Passage(str(passage_id), title, text)
-
-
-def _split(contents: str) -> tuple[str, str]:
-    """Title and text of a title's line, quoted or not, and text below; one line is text."""
-    first, newline, rest = contents.partition("\n")
-    if not newline:
-        return "", contents
-    quoted = len(first) >= 2 and first[0] == first[-1] == '"'
-    return (first[1:-1] if quoted else first), rest
 
 
 def _checked(url: object) -> SplitResult:

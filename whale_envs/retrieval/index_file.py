@@ -172,6 +172,8 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         data = (folder / MANIFEST).read_bytes()
     except (FileNotFoundError, NotADirectoryError) as error:
+        if any(folder.glob("segments_*")):
+            raise DataError(f"{folder} is a Lucene index; search it with --retriever pyserini") from error
         raise DataError(f"{folder} holds no BM25 index; {REBUILD}") from error
     except OSError as error:
         raise DataError(f"{folder / MANIFEST} cannot be read: {error}") from error

@@ -27,7 +27,7 @@ from typing import Any, BinaryIO
 import msgspec
 
 from whale_envs.errors import DataError, InfrastructureError, UnknownNameError, UsageError
-from whale_envs.retrieval.base import Passage
+from whale_envs.retrieval.base import Passage, split_contents
 from whale_envs.search_qa.examples import data_folder
 
 WIKI_2018_HUB_ID = "PeterJinGo/wiki-18-corpus"
@@ -130,12 +130,7 @@ def wiki_2018_passage(row: Mapping[str, Any]) -> Passage:
     name, contents = row.get("id"), row.get("contents")
     if name is None or not isinstance(contents, str) or not contents.strip():
         raise DataError(f"passage {name!r} has the contents {contents!r:.80}")
-    title, line_break, text = contents.partition("\n")
-    if not line_break:
-        title, text = "", contents
-    title = title.strip()
-    if len(title) > 1 and title[0] == title[-1] == '"':
-        title = title[1:-1]
+    title, text = split_contents(contents.strip())
     return Passage(str(name), title.strip(), text.strip())
 
 

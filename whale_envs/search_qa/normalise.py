@@ -88,10 +88,17 @@ def token_f1(golds: Iterable[str], answer: str) -> float:
 
 
 def stands_in(golds: Sequence[str], text: str) -> bool:
-    """Whether a reference answer stands in the text as whole words, compared as under `standard`."""
+    """Whether a reference answer stands in the text as whole words, compared as under `standard`.
+
+    A single letter has to stand there as it is: "a" is mostly no answer.
+    """
     readings = {text, _POSSESSIVE.sub(" s", text)}
     padded = [f" {_words(t, articles=True, joined=joined)} " for t in readings for joined in (False, True)]
     for gold in golds:
+        if len(gold.strip()) == 1 and gold.strip().isalpha():  # "A" is no article
+            if re.search(rf"(?<!\w){gold.strip()}(?!\w)", text):
+                return True
+            continue
         wanted = {_words(gold, articles=True, joined=joined) for joined in (False, True)}
         wanted |= {words.removeprefix("the ") for words in wanted} | {standard_form(gold)}
         if any(f" {words} " in there for words in wanted - {""} for there in padded):

@@ -5,6 +5,9 @@ import threading
 
 import pytest
 
+from whale_envs.errors import InfrastructureError
+from whale_envs.math_python import env as module
+from whale_envs.math_python import verifier
 from whale_envs.math_python.env import MathPythonEnv
 from whale_envs.math_python.tools import call_text
 from whale_envs.sandbox import Sandbox
@@ -97,3 +100,28 @@ def test_many_episodes_in_threads_leave_no_session() -> None:
         asyncio.run(only_spares_are_left(sandbox))
     finally:
         sandbox.close()
+
+
+@pytest.mark.parametrize(("failures", "reward"), [(2, 1.0), (3, None)])
+async def test_a_verifier_that_failed_is_asked_again_before_the_rollout_is_lost(
+    monkeypatch: pytest.MonkeyPatch, failures: int, reward: float | None
+) -> None:
+    asked = 0
+
+    async def averify(problem, text, *, profile):
+        nonlocal asked
+        asked += 1
+        verdict = await verifier.averify(problem, text, profile=profile)
+        return verifier._verdict("", text, "", "verifier_error", profile) if asked <= failures else verdict
+
+    monkeypatch.setattr(module, "averify", averify)
+    monkeypatch.setattr(module, "RETRY_SECONDS", (0.001, 0.001))
+    env = MathPythonEnv(interpreter=Sandbox())
+    env.reset()
+    if reward is None:
+        with pytest.raises(InfrastructureError):
+            await env.astep(env.oracle_action())
+    else:
+        assert (await env.astep(env.oracle_action()))[1] == reward
+    assert asked == 3
+    env.close()

@@ -74,6 +74,12 @@ def test_token_f1_is_the_best_over_the_references() -> None:
     assert token_f1(["Oslo"], "Bergen") == token_f1(["Oslo"], "") == token_f1(["..."], "...") == 0.0
 
 
+def test_a_single_letter_stands_in_a_text_only_as_it_is() -> None:
+    assert stands_in(["A"], "Blood of type A is common")
+    assert not stands_in(["A"], "It is a type of blood")
+    assert stands_in(["5"], "It has 5 rings")
+
+
 def test_a_reference_stands_in_a_text_as_whole_words() -> None:
     assert stands_in(["1914–1918"], "the war (1914-1918) was")
     assert stands_in(["the Netherlands"], "capital of Netherlands")
