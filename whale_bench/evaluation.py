@@ -34,7 +34,7 @@ from whale_bench.harness.host import load_harness
 from whale_bench.ledger import COUNTED, Charge, Ledger
 from whale_bench.models import Backend, Message, Sampling, TokenBackend, load_backend
 from whale_bench.plan import EvalPlan, check_same, plan_of, resolve
-from whale_bench.scoring import Summary, summarise
+from whale_bench.scoring import Groups, Summary, summarise
 from whale_bench.store import Outcome, RunStore, outcome_of
 from whale_envs import InfrastructureError, UsageError, get_domain, load_examples
 from whale_envs.paths import cache_dir
@@ -173,7 +173,8 @@ async def _run(
     for row in rows.values():
         if keys.get(row.key) != (row.example_id, row.sample):
             raise UsageError(f"{store.folder}: rollout {row.key!r} is none of this run's")
-    earlier = _earlier(store, rows, keys)
+    groups = {e.id: e.groups for e in task.examples}
+    earlier = _earlier(store, rows, keys, groups)
     missing = len(rows) < len(keys)
     store.write_harness(agent.harness.source)  # a kill may have come before `create` did
     with Ledger(store.folder / "ledger.sqlite") as ledger:
@@ -190,6 +191,7 @@ async def _run(
     summary = summarise(
         rows.values(),
         keys=keys,
+        groups=groups,
         settings=store.settings,
         seconds={
             part: earlier.seconds.get(part, 0.0) + seconds.get(part, 0.0)
@@ -212,13 +214,17 @@ class _Earlier(NamedTuple):
     """The backend's; those of the scores are found anew."""
 
 
-def _earlier(store: RunStore, rows: Mapping[str, Outcome], keys: Mapping[str, tuple[str, int]]) -> _Earlier:
+def _earlier(
+    store: RunStore, rows: Mapping[str, Outcome], keys: Mapping[str, tuple[str, int]], groups: Groups
+) -> _Earlier:
     data = store.read_summary()
     try:
         summary = msgspec.json.decode(data or b"", type=Summary)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # none, or damaged: made anew
         return _Earlier(None, {}, [])
-    found = summarise(rows.values(), keys=keys, settings=store.settings, seconds={}, problems={})
+    found = summarise(
+        rows.values(), keys=keys, groups=groups, settings=store.settings, seconds={}, problems={}
+    )
     kept = [warning for warning in summary.warnings if warning not in found.warnings]
     return _Earlier(summary if summary.complete else None, summary.seconds, kept)
 
