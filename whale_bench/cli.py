@@ -1,4 +1,4 @@
-"""The command `whale-bench`: eval, list, pull, doctor, check-harness, index build, serve-retriever.
+"""The command `whale-bench`: evaluate, compare, export, and what helps with it.
 
     whale-bench eval chess_puzzles --model scripted/random -n 8
 
@@ -6,7 +6,7 @@ Exit codes: 0 done; 1 findings of check-harness; 2 misuse, with one line that sa
 some rollouts are missing; 130 interrupted. Heavy modules are imported inside the commands, so that
 --help answers at once.
 
-Not covered: looking at rollouts, comparing runs.
+Not covered: looking at rollouts.
 """
 
 import io
@@ -113,6 +113,30 @@ def eval_command(
         if summaries:
             commands.show(summaries, runs[: len(summaries)], as_json=as_json)
     if any(not summary.complete for summary in summaries):
+        raise typer.Exit(INCOMPLETE)
+
+
+@app.command("compare")
+def compare_command(
+    run_a: Annotated[Path, typer.Argument(help="Folder of the run to compare with.")],
+    run_b: Annotated[Path, typer.Argument(help="Folder of the run whose difference from it is shown.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON instead.")] = False,
+    show: Annotated[int, typer.Option(min=0, help="Most rows of a list; --json has all.")] = 10,
+    bootstrap: Annotated[
+        bool, typer.Option("--bootstrap", help="Intervals by resampling examples, not by Student's t.")
+    ] = False,
+    incomplete: Annotated[
+        bool, typer.Option("--incomplete", help="Give a p-value although rollouts are missing; exit with 0.")
+    ] = False,
+    seed: Annotated[int, typer.Option(help="Seed of resamples and of drawn p-values.")] = 0,
+) -> None:
+    """Compare two runs on the same examples: difference, interval, p-value, and what flipped."""
+    from whale_bench.compare import compare
+    from whale_bench.comparison_table import show_comparison
+
+    found = compare(run_a, run_b, bootstrap=bootstrap, incomplete=incomplete, seed=seed)
+    show_comparison(found, most=show, as_json=as_json)
+    if not found.complete and not incomplete:
         raise typer.Exit(INCOMPLETE)
 
 
