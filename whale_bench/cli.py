@@ -140,6 +140,27 @@ def compare_command(
         raise typer.Exit(INCOMPLETE)
 
 
+@app.command("export")
+def export_command(
+    run: Annotated[Path, typer.Argument(help="A run's folder.")],
+    form: Annotated[str, typer.Option("--to", help="inspect, datasets or events.")],
+    out: Annotated[Path, typer.Option(help="What to make: *.eval or *.json, a folder, a JSONL file.")],
+) -> None:
+    """Write a run for other tools: a log of inspect_ai, a dataset of rollouts, the ledger's events."""
+    from whale_bench.export import export
+
+    export(run, form, out)
+    typer.echo(f"{out}: {form} of {run}")
+
+
+@app.command("schema")
+def schema_command(name: Annotated[str, typer.Argument(help="run, rollout, summary or event.")]) -> None:
+    """Print the JSON Schema of a file that a run leaves behind."""
+    from whale_bench.schemas import read_schema
+
+    typer.echo(read_schema(name), nl=False)
+
+
 @app.command("list")
 def list_command(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
