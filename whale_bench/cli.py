@@ -76,6 +76,9 @@ def eval_command(
     temperature: Annotated[float, typer.Option(help="Sampling temperature.")] = 1.0,
     top_p: Annotated[float, typer.Option(help="Nucleus of the sampling distribution.")] = 1.0,
     top_k: Annotated[int, typer.Option(help="Most likely tokens kept; 0 for all.")] = 20,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say how many rollouts, calls and tokens it would take.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summaries as JSON instead.")] = False,
 ) -> None:
     """Evaluate a model with a harness: mean@k, an interval, every trajectory on disk."""
@@ -84,7 +87,7 @@ def eval_command(
 
     if resume is not None:
         given = [name for name in context.params if _is_given(context, name)]
-        if others := sorted(set(given) - {"resume", "as_json", "base_url"}):
+        if others := sorted(set(given) - {"resume", "as_json", "base_url", "dry_run"}):
             raise UsageError(f"--resume takes everything from the run folder; leave out {', '.join(others)}")
         runs = [commands.Run(None, resume, base_url)]
     elif domain is None or not model:
@@ -106,6 +109,11 @@ def eval_command(
             for name in model
         ]  # fmt: skip
         runs = commands.place(plans, out)
+    if dry_run:
+        from whale_bench.forecast import show_forecasts
+
+        show_forecasts([(run.plan, run.folder) for run in runs], as_json=as_json)
+        return
     summaries: list[Summary] = []
     try:
         commands.evaluate_all(runs, summaries, quiet=as_json)

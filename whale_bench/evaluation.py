@@ -36,7 +36,7 @@ from whale_bench.models import Backend, Message, Sampling, TokenBackend, load_ba
 from whale_bench.plan import EvalPlan, check_same, plan_of, resolve
 from whale_bench.scoring import Groups, Summary, summarise
 from whale_bench.store import Outcome, RunStore, outcome_of
-from whale_envs import InfrastructureError, UsageError, get_domain, load_examples
+from whale_envs import ExampleSet, InfrastructureError, UsageError, get_domain, load_examples
 from whale_envs.paths import cache_dir
 
 __all__ = ["GIVE_UP_AFTER", "EvalPlan", "Report", "evaluate"]
@@ -83,10 +83,7 @@ async def evaluate(
         plan = plan_of(store.settings, folder)
     if base_url is not None:
         plan = replace(plan, base_url=base_url)
-    examples = load_examples(plan.domain, plan.tier, plan.split)
-    if plan.n is not None and plan.n > len(examples):
-        raise UsageError(f"{examples.name} has {len(examples)} examples, fewer than the {plan.n} asked for")
-    examples = examples[: plan.n]
+    examples = planned_examples(plan)
     harness = load_harness(plan.domain, plan.harness)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(harness)
@@ -110,14 +107,31 @@ async def evaluate(
         return await _run(plan, store, task, agent, base_url=address, report=report or _silent, began=began)
 
 
-async def _resources(plan: EvalPlan, stack: AsyncExitStack) -> dict[str, Any]:
-    """What all rollouts share, open until `stack` closes."""
-    tools = get_domain(plan.domain).tools
+def planned_examples(plan: EvalPlan) -> ExampleSet[Any]:
+    """The examples that a plan is of.
+
+    Raises:
+        UsageError: there are fewer than it asks for.
+    """
+    examples = load_examples(plan.domain, plan.tier, plan.split)
+    if plan.n is not None and plan.n > len(examples):
+        raise UsageError(f"{examples.name} has {len(examples)} examples, fewer than the {plan.n} asked for")
+    return examples[: plan.n]
+
+
+def check_tool_options(plan: EvalPlan) -> None:
+    """Refuses options of a tool that the environment does not have."""
     for tool, options in TOOL_OPTIONS.items():
         given = [name for name in options if getattr(plan, name)]
-        if given and tool not in tools:
+        if given and tool not in get_domain(plan.domain).tools:
             named = ", ".join(f"--{name.replace('_', '-')}" for name in given)
             raise UsageError(f"{plan.domain} has no tool {tool}: leave out {named}")
+
+
+async def _resources(plan: EvalPlan, stack: AsyncExitStack) -> dict[str, Any]:
+    """What all rollouts share, open until `stack` closes."""
+    check_tool_options(plan)
+    tools = get_domain(plan.domain).tools
     resources: dict[str, Any] = {}
     if "code_interpreter" in tools:
         from whale_envs.math_python.tools import open_interpreter
