@@ -79,7 +79,7 @@ def _zipped(path: Path, store: RunStore, totals: Totals) -> Iterator[Put]:
     header = _header(store, totals)
     first = True
     with (
-        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive,
+        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=3) as archive,
         tempfile.TemporaryFile() as summaries,
     ):
 
