@@ -66,6 +66,7 @@ bench: $(BIN)/.dev
 	$(BIN)/python benchmarks/retrieval.py
 	$(BIN)/python benchmarks/retrieval_http.py
 	$(BIN)/python benchmarks/bridge_questions.py
+	$(BIN)/python benchmarks/logs.py --rollouts 20000
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -26,6 +26,8 @@ HEAVY = {
     "torch",
     "transformers",
     "datasets",
+    "inspect_ai",
+    "pyarrow",
     "jnius",
     "pyserini",
     "vllm",

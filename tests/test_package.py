@@ -47,7 +47,18 @@ def test_version_and_changelog_agree() -> None:
 
 
 def test_the_base_install_stays_light() -> None:
-    heavy = ("torch", "transformers", "datasets", "pyserini", "vllm", "anthropic", "openai", "ray")
+    heavy = (
+        "torch",
+        "transformers",
+        "datasets",
+        "inspect_ai",
+        "pyarrow",
+        "pyserini",
+        "vllm",
+        "anthropic",
+        "openai",
+        "ray",
+    )
     assert not [d for d in METADATA["project"]["dependencies"] if d.startswith(heavy)]
 
 
@@ -60,6 +71,7 @@ def test_the_wheel_ships_four_packages_their_types_and_their_data(tmp_path: Path
         assert f"{package}/py.typed" in names
     assert "whale_envs/data/chess_puzzles/lichess_puzzles.csv" in names
     assert "whale_bench/harness/h0/chess_puzzles.py" in names
+    assert "whale_bench/schemas/rollout.json" in names
     assert any(name.endswith("licenses/NOTICE") for name in names)
     strays = ("tests/", "baselines/", "leaderboard/", "benchmarks/")
     assert not [name for name in names if name.startswith(strays)]

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from whale_bench.ledger import Ledger
     from whale_bench.models import Generation, Request, load_backend
     from whale_bench.records import Rollout, training_sequences
-    from whale_bench.scoring import Summary, mean_at_k, pass_at_k
+    from whale_bench.scoring import Summary
+    from whale_bench.statistics import mean_at_k, pass_at_k
     from whale_bench.store import RunStore
 
 _HOMES = {
@@ -33,8 +34,8 @@ _HOMES = {
     "Task": "engine",
     "evaluate": "evaluation",
     "load_backend": "models",
-    "mean_at_k": "scoring",
-    "pass_at_k": "scoring",
+    "mean_at_k": "statistics",
+    "pass_at_k": "statistics",
     "rollout": "engine",
     "training_sequences": "records",
 }

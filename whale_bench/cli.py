@@ -1,4 +1,4 @@
-"""The command `whale-bench`: eval, list, pull, doctor, check-harness, index build, serve-retriever.
+"""The command `whale-bench`: evaluate, compare, export, and what helps with it.
 
     whale-bench eval chess_puzzles --model scripted/random -n 8
 
@@ -6,7 +6,7 @@ Exit codes: 0 done; 1 findings of check-harness; 2 misuse, with one line that sa
 some rollouts are missing; 130 interrupted. Heavy modules are imported inside the commands, so that
 --help answers at once.
 
-Not covered: looking at rollouts, comparing runs.
+Not covered: looking at rollouts.
 """
 
 import io
@@ -76,6 +76,9 @@ def eval_command(
     temperature: Annotated[float, typer.Option(help="Sampling temperature.")] = 1.0,
     top_p: Annotated[float, typer.Option(help="Nucleus of the sampling distribution.")] = 1.0,
     top_k: Annotated[int, typer.Option(help="Most likely tokens kept; 0 for all.")] = 20,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say how many rollouts, calls and tokens it would take.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summaries as JSON instead.")] = False,
 ) -> None:
     """Evaluate a model with a harness: mean@k, an interval, every trajectory on disk."""
@@ -84,7 +87,8 @@ def eval_command(
 
     if resume is not None:
         given = [name for name in context.params if _is_given(context, name)]
-        if others := sorted(set(given) - {"resume", "as_json", "base_url", "retriever_url", "judge_url"}):
+        mine = {"resume", "as_json", "dry_run", "base_url", "retriever_url", "judge_url"}
+        if others := sorted(set(given) - mine):
             raise UsageError(f"--resume takes everything from the run folder; leave out {', '.join(others)}")
         runs = [commands.Run(None, resume, base_url, retriever_url, judge_url)]
     elif domain is None or not model:
@@ -106,6 +110,11 @@ def eval_command(
             for name in model
         ]  # fmt: skip
         runs = commands.place(plans, out)
+    if dry_run:
+        from whale_bench.forecast import show_forecasts
+
+        show_forecasts([(run.plan, run.folder) for run in runs], as_json=as_json)
+        return
     summaries: list[Summary] = []
     try:
         commands.evaluate_all(runs, summaries, quiet=as_json)
@@ -114,6 +123,51 @@ def eval_command(
             commands.show(summaries, runs[: len(summaries)], as_json=as_json)
     if any(not summary.complete for summary in summaries):
         raise typer.Exit(INCOMPLETE)
+
+
+@app.command("compare")
+def compare_command(
+    run_a: Annotated[Path, typer.Argument(help="Folder of the run to compare with.")],
+    run_b: Annotated[Path, typer.Argument(help="Folder of the run whose difference from it is shown.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON instead.")] = False,
+    show: Annotated[int, typer.Option(min=0, help="Most rows of a list; --json has all.")] = 10,
+    bootstrap: Annotated[
+        bool, typer.Option("--bootstrap", help="Intervals by resampling examples, not by Student's t.")
+    ] = False,
+    incomplete: Annotated[
+        bool, typer.Option("--incomplete", help="Give a p-value although rollouts are missing; exit with 0.")
+    ] = False,
+    seed: Annotated[int, typer.Option(help="Seed of resamples and of drawn p-values.")] = 0,
+) -> None:
+    """Compare two runs on the same examples: difference, interval, p-value, and what flipped."""
+    from whale_bench.compare import compare
+    from whale_bench.comparison_table import show_comparison
+
+    found = compare(run_a, run_b, bootstrap=bootstrap, incomplete=incomplete, seed=seed)
+    show_comparison(found, most=show, as_json=as_json)
+    if not found.complete and not incomplete:
+        raise typer.Exit(INCOMPLETE)
+
+
+@app.command("export")
+def export_command(
+    run: Annotated[Path, typer.Argument(help="A run's folder.")],
+    form: Annotated[str, typer.Option("--to", help="inspect, datasets or events.")],
+    out: Annotated[Path, typer.Option(help="What to make: *.eval or *.json, a folder, a JSONL file.")],
+) -> None:
+    """Write a run for other tools: a log of inspect_ai, a dataset of rollouts, the ledger's events."""
+    from whale_bench.export import export
+
+    export(run, form, out)
+    typer.echo(f"{out}: {form} of {run}")
+
+
+@app.command("schema")
+def schema_command(name: Annotated[str, typer.Argument(help="run, rollout, summary or event.")]) -> None:
+    """Print the JSON Schema of a file that a run leaves behind."""
+    from whale_bench.schemas import read_schema
+
+    typer.echo(read_schema(name), nl=False)
 
 
 @app.command("list")

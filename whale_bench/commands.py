@@ -28,7 +28,8 @@ from rich.table import Table
 from whale_bench.evaluation import EvalPlan, Report, evaluate
 from whale_bench.harness.host import shipped_harnesses
 from whale_bench.models.registry import KINDS, load_backend
-from whale_bench.scoring import Score, Summary
+from whale_bench.scoring import Group, Summary
+from whale_bench.statistics import Score
 from whale_envs import DOMAINS, SPLITS
 from whale_envs.core import PROFILES
 from whale_envs.errors import UsageError
@@ -223,8 +224,9 @@ def _rows(summaries: Sequence[Summary]) -> Iterator[tuple[str, list[str]]]:
         yield f"pass@{at}", [f"{s.pass_at_k[at]:.3f}" if at in s.pass_at_k else "–" for s in summaries]
     for name in DOMAINS[first.domain].shown_by:
         for value in dict.fromkeys(v for s in summaries for v in s.groups.get(name, {})):
-            means = [s.groups.get(name, {}).get(value) for s in summaries]
-            yield f"  {name} {value}", ["–" if mean is None else f"{mean:.3f}" for mean in means]
+            found = [s.groups.get(name, {}).get(value) for s in summaries]
+            examples = max(group.examples for group in found if group)
+            yield f"  {name} {value}, {examples} examples", [_group(group) for group in found]
     for name in dict.fromkeys(name for s in summaries for name in s.metrics):
         yield name, [f"{s.metrics[name]:.2f}" if name in s.metrics else "–" for s in summaries]
     for reason in dict.fromkeys(reason for s in summaries for reason in s.stop_conditions):
@@ -242,6 +244,14 @@ def _score(summary: Summary) -> str:
     if summary.score is not None:
         return f"{summary.score.mean:.3f}"
     return f"≥ {summary.lower_bound:.3f} (incomplete)"
+
+
+def _group(group: Group | None) -> str:
+    if group is None:
+        return "–"
+    if group.score is None:
+        return f"≥ {group.lower_bound:.3f} ({group.missing} missing)"
+    return f"{group.score.mean:.3f} ({_interval(group.score)})"
 
 
 def _other_score(summary: Summary) -> str:

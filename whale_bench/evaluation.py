@@ -34,9 +34,9 @@ from whale_bench.harness.host import load_harness
 from whale_bench.ledger import COUNTED, Charge, Ledger
 from whale_bench.models import Backend, Message, Sampling, TokenBackend, load_backend
 from whale_bench.plan import EvalPlan, check_same, plan_of, resolve
-from whale_bench.scoring import Summary, summarise
+from whale_bench.scoring import Groups, Summary, summarise
 from whale_bench.store import Outcome, RunStore, outcome_of
-from whale_envs import InfrastructureError, UsageError, get_domain, load_examples
+from whale_envs import ExampleSet, InfrastructureError, UsageError, get_domain, load_examples
 from whale_envs.paths import cache_dir
 
 __all__ = ["GIVE_UP_AFTER", "EvalPlan", "Report", "evaluate"]
@@ -91,10 +91,7 @@ async def evaluate(
         retriever_url=retriever_url or plan.retriever_url,
         judge_url=judge_url or plan.judge_url,
     )
-    examples = load_examples(plan.domain, plan.tier, plan.split)
-    if plan.n is not None and plan.n > len(examples):
-        raise UsageError(f"{examples.name} has {len(examples)} examples, fewer than the {plan.n} asked for")
-    examples = examples[: plan.n]
+    examples = planned_examples(plan)
     harness = load_harness(plan.domain, plan.harness)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(harness)
@@ -118,14 +115,31 @@ async def evaluate(
         return await _run(plan, store, task, agent, base_url=address, report=report or _silent, began=began)
 
 
-async def _resources(plan: EvalPlan, stack: AsyncExitStack) -> dict[str, Any]:
-    """What all rollouts share, open until `stack` closes."""
-    tools = get_domain(plan.domain).tools
+def planned_examples(plan: EvalPlan) -> ExampleSet[Any]:
+    """The examples that a plan is of.
+
+    Raises:
+        UsageError: there are fewer than it asks for.
+    """
+    examples = load_examples(plan.domain, plan.tier, plan.split)
+    if plan.n is not None and plan.n > len(examples):
+        raise UsageError(f"{examples.name} has {len(examples)} examples, fewer than the {plan.n} asked for")
+    return examples[: plan.n]
+
+
+def check_tool_options(plan: EvalPlan) -> None:
+    """Refuses options of a tool that the environment does not have."""
     for tool, options in TOOL_OPTIONS.items():
         given = [name for name in options if getattr(plan, name)]
-        if given and tool not in tools:
+        if given and tool not in get_domain(plan.domain).tools:
             named = ", ".join(f"--{name.replace('_', '-')}" for name in given)
             raise UsageError(f"{plan.domain} has no tool {tool}: leave out {named}")
+
+
+async def _resources(plan: EvalPlan, stack: AsyncExitStack) -> dict[str, Any]:
+    """What all rollouts share, open until `stack` closes."""
+    check_tool_options(plan)
+    tools = get_domain(plan.domain).tools
     resources: dict[str, Any] = {}
     if "code_interpreter" in tools:
         from whale_envs.math_python.tools import open_interpreter
@@ -181,7 +195,8 @@ async def _run(
     for row in rows.values():
         if keys.get(row.key) != (row.example_id, row.sample):
             raise UsageError(f"{store.folder}: rollout {row.key!r} is none of this run's")
-    earlier = _earlier(store, rows, keys)
+    groups = {e.id: e.groups for e in task.examples}
+    earlier = _earlier(store, rows, keys, groups)
     missing = len(rows) < len(keys)
     store.write_harness(agent.harness.source)  # a kill may have come before `create` did
     with Ledger(store.folder / "ledger.sqlite") as ledger:
@@ -198,6 +213,7 @@ async def _run(
     summary = summarise(
         rows.values(),
         keys=keys,
+        groups=groups,
         settings=store.settings,
         seconds={
             part: earlier.seconds.get(part, 0.0) + seconds.get(part, 0.0)
@@ -220,13 +236,17 @@ class _Earlier(NamedTuple):
     """The backend's; those of the scores are found anew."""
 
 
-def _earlier(store: RunStore, rows: Mapping[str, Outcome], keys: Mapping[str, tuple[str, int]]) -> _Earlier:
+def _earlier(
+    store: RunStore, rows: Mapping[str, Outcome], keys: Mapping[str, tuple[str, int]], groups: Groups
+) -> _Earlier:
     data = store.read_summary()
     try:
         summary = msgspec.json.decode(data or b"", type=Summary)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # none, or damaged: made anew
         return _Earlier(None, {}, [])
-    found = summarise(rows.values(), keys=keys, settings=store.settings, seconds={}, problems={})
+    found = summarise(
+        rows.values(), keys=keys, groups=groups, settings=store.settings, seconds={}, problems={}
+    )
     kept = [warning for warning in summary.warnings if warning not in found.warnings]
     return _Earlier(summary if summary.complete else None, summary.seconds, kept)
 

@@ -1,13 +1,12 @@
-"""Scores of a run: mean@k with an interval clustered by example, pass@k, behaviour metrics.
+"""The summary of a run: scores with intervals, by group too, behaviour metrics, what is missing.
 
-    >>> mean_at_k([[1, 1], [0, 1]]).mean
-    0.75
+    summary = summarise(outcomes, keys=keys, groups=groups, settings=settings, seconds={}, problems={})
 
-mean@k is the mean over examples of the mean over each example's k samples. The k samples of one
-example are not k examples: the standard error is that of the example means. A run with missing
-rollouts has no score; `lower_bound` counts them as wrong, and is called that.
+mean@k is the mean over examples of the mean over each example's k samples. A run with missing
+rollouts has no score, nor has a group of examples with one; `lower_bound` counts them as wrong, and
+is called that.
 
-Not covered: comparisons of two runs, bootstrap intervals.
+Not covered: the formulas, see `statistics.py`; two runs, see `compare.py`.
 """
 
 import math
@@ -16,77 +15,25 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from whale_bench.statistics import Score, mean_at_k, pass_at_k
 from whale_bench.store import Outcome
-from whale_envs.errors import UsageError
 
-_T_TABLE = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281)
+__all__ = ["Group", "Groups", "Summary", "summarise"]
 
-
-class Score(msgspec.Struct, frozen=True):
-    """A mean of example means, in [0, 1]."""
-
-    mean: float
-    stderr: float
-    """Standard error, clustered by example; 0 for one example, whose spread is unknown."""
-    low: float
-    high: float
-    """95% interval within [0, 1], by Student's t over the example means. Where these are all equal it
-    would have no width: if all are 0 or all are 1 the exact bound for that many examples stands in,
-    otherwise Hoeffding's."""
+Groups = Mapping[str, Sequence[tuple[str, str]]]
+"""Of each example, by its id, the (name, value) pairs to report by."""
 
 
-def mean_at_k(rewards: Sequence[Sequence[float]]) -> Score:
-    """The score of `rewards[example][sample]`; every example must have the same k >= 1 samples.
+class Group(msgspec.Struct, frozen=True, kw_only=True):
+    """The examples of one group, e.g. of one dataset, theme, rating band or family."""
 
-    Raises:
-        UsageError: no example, no sample, or unequal numbers of samples.
-    """
-    counts = {len(samples) for samples in rewards}
-    if len(counts) != 1 or 0 in counts:
-        raise UsageError(
-            f"mean@k needs the same number of samples for every example, got {sorted(counts) or 'none'}"
-        )
-    means = [math.fsum(samples) / len(samples) for samples in rewards]
-    n = len(means)
-    mean = math.fsum(means) / n
-    stderr = math.sqrt(math.fsum((m - mean) ** 2 for m in means) / (n - 1) / n) if n > 1 else 0.0
-    if n == 1:
-        low, high = 0.0, 1.0
-    elif stderr > 0.0:
-        half = t_quantile(n - 1) * stderr
-        low, high = mean - half, mean + half
-    elif mean in (0.0, 1.0):
-        bound = 0.025 ** (1 / n)
-        low, high = (0.0, 1.0 - bound) if mean == 0.0 else (bound, 1.0)
-    else:
-        half = math.sqrt(math.log(40) / (2 * n))
-        low, high = mean - half, mean + half
-    return Score(mean, stderr, max(0.0, low), min(1.0, high))
-
-
-def t_quantile(df: int) -> float:
-    """97.5% quantile of Student's t with `df` >= 1 degrees of freedom, to three decimals."""
-    if df <= len(_T_TABLE):
-        return _T_TABLE[df - 1]
-    z = 1.959963984540054  # the normal distribution's, corrected by Cornish and Fisher's expansion
-    terms = (
-        z,
-        (z**3 + z) / 4,
-        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
-        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
-    )
-    return math.fsum(term / df**power for power, term in enumerate(terms))
-
-
-def pass_at_k(n: int, c: int, k: int) -> float:
-    """Unbiased chance that one of k samples is right, from c right of n (Chen et al. 2021).
-
-    Raises:
-        UsageError: k is more than n, or the numbers make no sense.
-    """
-    if not 0 <= c <= n or not 1 <= k <= n:
-        raise UsageError(f"pass@k needs 0 <= c <= n and 1 <= k <= n, got n={n}, c={c}, k={k}")
-    return 1.0 - math.comb(n - c, k) / math.comb(n, k)
+    examples: int
+    missing: int
+    """Rollouts of these examples that never finished."""
+    score: Score | None
+    """mean@k of these examples; None while one of their rollouts is missing."""
+    lower_bound: float
+    """mean@k with missing rollouts counted as wrong."""
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,8 +66,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """Rollouts whose other profile would have gone another way."""
     pass_at_k: dict[str, float]
     """By k, mean over examples; empty while rollouts are missing."""
-    groups: dict[str, dict[str, float]]
-    """Mean reward over finished rollouts by group name and value, e.g. "band" and "easy"."""
+    groups: dict[str, dict[str, Group]]
+    """By group name and value, e.g. "band" and "easy"; an example may be in several of one name."""
     metrics: dict[str, float]
     """Mean over finished rollouts of each behaviour metric."""
     stop_conditions: dict[str, int]
@@ -141,6 +88,7 @@ def summarise(
     outcomes: Iterable[Outcome],
     *,
     keys: Mapping[str, tuple[str, int]],
+    groups: Groups,
     settings: Mapping[str, object],
     seconds: Mapping[str, float],
     problems: Mapping[str, int],
@@ -151,6 +99,7 @@ def summarise(
     Args:
         outcomes: finished rollouts; those of no expected key are left out.
         keys: every expected rollout, key -> (example id, sample).
+        groups: of each example; those not named are in none.
         settings: the run's settings, as in run.toml.
         seconds: wall seconds by part.
         problems: infrastructure failures, see `Summary.problems`.
@@ -160,15 +109,14 @@ def summarise(
     missing = [key for key in keys if key not in done]
     profile, k = str(settings["profile"]), int(str(settings["k"]))
     other = "paper" if profile == "standard" else "standard"
-    by_example: dict[str, list[Outcome]] = defaultdict(list)
+    by_example: dict[str, list[Outcome]] = {example_id: [] for example_id, _ in keys.values()}
     for key, (example_id, _) in keys.items():
-        by_example.setdefault(example_id, [])
         if key in done:
             by_example[example_id].append(done[key])
-    groups = list(by_example.values())
-    rewards = [[o.verdict.reward for o in group] for group in groups]
-    others = [[getattr(o.verdict, other) for o in group] for group in groups]
-    diverged = sum(reward is None for group in others for reward in group)
+    samples = list(by_example.values())
+    rewards = {name: [o.verdict.reward for o in found] for name, found in by_example.items()}
+    others = [[getattr(o.verdict, other) for o in found] for found in samples]
+    diverged = sum(reward is None for found in others for reward in found)
     fixture = bool(settings["fixture"])
     return Summary(
         model=str(settings["model"]),
@@ -178,18 +126,18 @@ def summarise(
         split=str(settings["split"]),
         profile=profile,
         judge=str(settings["judge"]) if settings.get("judge") else None,
-        examples=len(groups),
+        examples=len(samples),
         k=k,
         rollouts=len(done),
         complete=not missing,
         missing=missing,
-        score=None if missing else mean_at_k(rewards),
-        lower_bound=math.fsum(math.fsum(group) / k for group in rewards) / len(groups),
+        score=None if missing else mean_at_k(list(rewards.values())),
+        lower_bound=_lower_bound(list(rewards.values()), k),
         other_profile=other,
         other_score=None if missing or diverged else mean_at_k(others),
         diverged=diverged,
-        pass_at_k={} if missing else _pass_rates(groups, k),
-        groups=_group_means(done.values()),
+        pass_at_k={} if missing else _pass_rates(samples, k),
+        groups=_group_scores(rewards, groups, k),
         metrics=_metric_means(done.values()),
         stop_conditions=dict(Counter(o.stop_condition for o in done.values()).most_common()),
         truncated=sum(o.truncated for o in done.values()) / len(done) if done else 0.0,
@@ -198,7 +146,7 @@ def summarise(
         seconds=dict(seconds),
         problems=dict(problems),
         warnings=[*warnings, *_no_judgement(done.values())]
-        + (_same_samples(groups, settings) if not fixture else []),
+        + (_same_samples(samples, settings) if not fixture else []),
     )
 
 
@@ -210,15 +158,32 @@ def _pass_rates(groups: Sequence[Sequence[Outcome]], k: int) -> dict[str, float]
     return rates
 
 
-def _group_means(outcomes: Iterable[Outcome]) -> dict[str, dict[str, float]]:
-    rewards: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for outcome in outcomes:
-        for name, value in outcome.groups:
-            rewards[name][value].append(outcome.verdict.reward)
+def _lower_bound(rewards: Sequence[Sequence[float]], k: int) -> float:
+    return math.fsum(math.fsum(found) / k for found in rewards) / len(rewards)
+
+
+def _group_scores(
+    rewards: Mapping[str, Sequence[float]], groups: Groups, k: int
+) -> dict[str, dict[str, Group]]:
+    """Of every group, by the finished rewards of its examples."""
+    members: dict[str, dict[str, list[Sequence[float]]]] = defaultdict(lambda: defaultdict(list))
+    for example_id, found in rewards.items():
+        for name, value in dict.fromkeys(groups.get(example_id, ())):
+            members[name][value].append(found)
     return {
-        name: {value: math.fsum(found) / len(found) for value, found in sorted(values.items())}
-        for name, values in rewards.items()
+        name: {value: _group(found, k) for value, found in sorted(values.items())}
+        for name, values in members.items()
     }
+
+
+def _group(rewards: Sequence[Sequence[float]], k: int) -> Group:
+    missing = sum(k - len(found) for found in rewards)
+    return Group(
+        examples=len(rewards),
+        missing=missing,
+        score=None if missing else mean_at_k(rewards),
+        lower_bound=_lower_bound(rewards, k),
+    )
 
 
 def _metric_means(outcomes: Iterable[Outcome]) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -10,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from whale_bench import Summary, mean_at_k, pass_at_k
-from whale_bench.scoring import summarise, t_quantile
+from whale_bench.scoring import Groups, summarise
+from whale_bench.statistics import t_quantile
 from whale_bench.store import Outcome
 from whale_envs import UsageError, Verdict
 
@@ -30,8 +32,13 @@ def summary(rewards: Mapping[str, list[float | None]], **changes: Any) -> Summar
     return of(rows, keys, {**RUN, "k": k, **changes})
 
 
-def of(rows: list[Outcome], keys: Mapping[str, tuple[str, int]], run: Mapping[str, Any]) -> Summary:
-    return summarise(rows, keys=keys, settings=run, seconds={}, problems={})
+def of(
+    rows: list[Outcome],
+    keys: Mapping[str, tuple[str, int]],
+    run: Mapping[str, Any],
+    groups: Groups = MappingProxyType({}),
+) -> Summary:
+    return summarise(rows, keys=keys, groups=groups, settings=run, seconds={}, problems={})
 
 
 def right(n: int, of: int = 8) -> list[float | None]:
@@ -181,6 +188,38 @@ def test_tokens_are_not_reported_where_one_rollout_does_not_say() -> None:
     rows = [outcome("test:a:0", 1.0), outcome("test:b:0", 1.0, sampled_tokens=None)]
     found = of(rows, {"test:a:0": ("a", 0), "test:b:0": ("b", 0)}, {**RUN, "k": 1})
     assert (found.prompt_tokens, found.sampled_tokens) == (2, None)
+
+
+def test_every_group_has_its_examples_and_an_interval() -> None:
+    rewards = {"a": [1.0, 1.0], "b": [0.0, 1.0], "c": [0.0, 0.0]}
+    rows = [outcome(f"test:{e}:{s}", r) for e, rs in rewards.items() for s, r in enumerate(rs)]
+    keys = {row.key: (row.example_id, row.sample) for row in rows}
+    groups = {
+        "a": (("theme", "fork"), ("theme", "pin")),
+        "b": (("theme", "fork"), ("theme", "fork")),
+        "c": (("theme", "pin"), ("dataset", "nq")),
+    }
+    found = of(rows, keys, {**RUN, "k": 2}, groups).groups
+    assert {name: list(values) for name, values in found.items()} == {
+        "theme": ["fork", "pin"],
+        "dataset": ["nq"],
+    }
+    fork, pin, nq = found["theme"]["fork"], found["theme"]["pin"], found["dataset"]["nq"]
+    assert fork.score == mean_at_k([[1.0, 1.0], [0.0, 1.0]])
+    assert (fork.examples, pin.examples, nq.examples) == (2, 2, 1)
+    assert nq.score is not None
+    assert (nq.score.low, nq.score.high) == (0.0, 1.0)
+
+
+def test_o28_a_group_with_a_missing_rollout_has_no_score_but_a_lower_bound() -> None:
+    rows = [outcome("test:a:0", 1.0), outcome("test:a:1", 1.0), outcome("test:b:0", 1.0)]
+    keys = {f"test:{e}:{s}": (e, s) for e in "abc" for s in range(2)}
+    groups = {"a": (("band", "easy"),), "b": (("band", "hard"),), "c": (("band", "hard"),)}
+    found = of(rows, keys, {**RUN, "k": 2}, groups).groups["band"]
+    assert found["easy"].score is not None
+    assert found["easy"].missing == 0
+    hard = found["hard"]
+    assert (hard.examples, hard.missing, hard.score, hard.lower_bound) == (2, 3, None, 0.25)
 
 
 def test_no_finished_rollout_at_all_is_a_summary_too() -> None:

@@ -1,0 +1,131 @@
+"""What an evaluation will take at most, told before anything is loaded or asked: `eval --dry-run`.
+
+    found = asyncio.run(forecast(EvalPlan(domain="chess_puzzles", model="openai/m"), None))
+    found.sampled_tokens      # at most, by the rollout's token budget
+
+A call of the model is a turn, and turns are limited; sampled tokens are limited by the budget of a
+rollout and, where there is one, by that of a turn. Both hold for servers that keep to `max_tokens`.
+
+Not covered: prompt tokens, which nothing limits but the model's context; calls that fail and are
+retried; money and time.
+"""
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from whale_bench.engine import env_options
+from whale_bench.evaluation import EvalPlan, check_tool_options, planned_examples
+from whale_bench.harness.host import load_harness
+from whale_bench.models.registry import load_backend
+from whale_bench.plan import plan_of
+from whale_bench.store import RunStore
+from whale_envs import get_domain
+
+
+class Forecast(msgspec.Struct, frozen=True, kw_only=True):
+    """Of one run. Numbers are of the rollouts that are to run, each "at most" but the first four."""
+
+    model: str
+    domain: str
+    tier: str
+    split: str
+    harness: str
+    examples: int
+    k: int
+    finished: int
+    """Rollouts that a resumed run has already."""
+    rollouts: int
+    """Still to run."""
+    turns: int
+    """Calls of the model per rollout."""
+    model_calls: int
+    sampled_tokens_per_rollout: int
+    sampled_tokens: int
+    judge_calls: int
+    """0 without a judge; one per rollout with one, before those whose answer it knows already."""
+
+
+async def forecast(plan: EvalPlan | None, folder: Path | None) -> Forecast:
+    """What a plan takes, or what is left of the run in a folder.
+
+    Loads the examples and the harness, no weights, no index, and writes nothing.
+
+    Raises:
+        UsageError: the plan or the folder cannot be used.
+    """
+    finished = 0
+    if plan is None:
+        assert folder is not None, "a plan or a folder"
+        store = RunStore.open(folder)
+        plan = plan_of(store.settings, folder)
+        finished = sum(1 for _ in store.outcomes())
+    if not plan.model.startswith("local/"):  # whose weights would be loaded
+        load_backend(plan.model, base_url=plan.base_url)
+    check_tool_options(plan)
+    examples = len(planned_examples(plan))
+    domain = get_domain(plan.domain)
+    async with load_harness(plan.domain, plan.harness) as harness:
+        turns = env_options(plan.domain, harness).get("max_turns", domain.module.ENV.DEFAULTS["max_turns"])
+        per_turn = [cap for cap in (harness.settings.max_tokens, plan.max_tokens) if cap is not None]
+    budget = domain.token_budget if plan.token_budget is None else plan.token_budget
+    per_rollout = min(budget, turns * min(per_turn)) if per_turn else budget
+    rollouts = examples * plan.k - finished
+    return Forecast(
+        model=plan.model,
+        domain=plan.domain,
+        tier=plan.tier,
+        split=plan.split,
+        harness=harness.name,
+        examples=examples,
+        k=plan.k,
+        finished=finished,
+        rollouts=rollouts,
+        turns=turns,
+        model_calls=rollouts * turns,
+        sampled_tokens_per_rollout=per_rollout,
+        sampled_tokens=rollouts * per_rollout,
+        judge_calls=rollouts if plan.judge else 0,
+    )
+
+
+def show_forecasts(runs: Sequence[tuple[EvalPlan | None, Path | None]], *, as_json: bool) -> None:
+    """Prints what each run takes, side by side, and what all take together."""
+    found = [asyncio.run(forecast(plan, folder)) for plan, folder in runs]
+    if as_json:
+        sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
+        return
+    first = found[0]
+    table = Table(title=f"{first.domain}, {first.tier}/{first.split}: nothing has run")
+    table.add_column("")
+    for each in found:
+        table.add_column(each.model, justify="right")
+    for label, name in _SHOWN.items():
+        values = [getattr(each, name) for each in found]
+        if name not in _IF_ANY or any(values):
+            table.add_row(label, *(value if isinstance(value, str) else f"{value:,}" for value in values))
+    table.add_row("prompt tokens", *("not limited" for _ in found))
+    Console().print(table)
+
+
+_SHOWN = {
+    "harness": "harness",
+    "examples": "examples",
+    "rollouts per example": "k",
+    "finished already": "finished",
+    "rollouts to run": "rollouts",
+    "model calls, at most": "model_calls",
+    "  per rollout": "turns",
+    "sampled tokens, at most": "sampled_tokens",
+    "  per rollout ": "sampled_tokens_per_rollout",
+    "judge calls, at most": "judge_calls",
+}
+"""Rows by label."""
+
+_IF_ANY = ("finished", "judge_calls")
+"""Rows that are shown where one is not 0."""

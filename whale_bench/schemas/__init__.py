@@ -1,0 +1,169 @@
+"""JSON Schemas (2020-12) of the files we write, and the program that makes them.
+
+    python -m whale_bench.schemas      # writes the *.json beside this module anew
+
+They are made from the types that write the files, descriptions from their docstrings, and committed,
+so that a change of a file's shape is seen in review; a test holds the two together. `VERSION` is that
+of the run folder's layout and stands in each `$id`.
+"""
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable
+from dataclasses import fields
+from itertools import pairwise
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, get_type_hints
+
+import msgspec
+
+from whale_bench.store import FORMAT
+from whale_envs.errors import UnknownNameError
+
+VERSION = FORMAT
+"""Of all schemas; a layout that old readers would misread has another."""
+
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+class Resolved(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What run.toml holds beside the plan."""
+
+    format: int
+    """Version of the folder's layout."""
+    settings_id: str
+    """Hash of all settings but the server's address."""
+    n: int
+    """Examples, the first of the split."""
+    env_id: str
+    """Environment with its version."""
+    fixture: bool
+    """True for scripted models, which are no entry of any ranking."""
+    weights_id: str
+    """Content hash of the weights; "remote:NAME" where they cannot be seen."""
+    harness_id: str
+    """Content hash of the harness."""
+    examples_id: str
+    """Hash of the examples' ids, in order."""
+    retriever_id: str = ""
+    """Content hash of what searches, where something does."""
+    versions: dict[str, str]
+    """Of whale-envs and Python."""
+
+
+def read_schema(name: str) -> str:
+    """The committed schema of that name, as JSON text.
+
+    Raises:
+        UnknownNameError: there is none.
+    """
+    if name not in MAKERS:
+        raise UnknownNameError("schema", name, MAKERS)
+    return path_of(name).read_text(encoding="utf-8")
+
+
+def make(name: str) -> str:
+    """The schema as the types now have it."""
+    what, maker = MAKERS[name]
+    head = {"$schema": _DIALECT, "$id": f"urn:whale-bench:{name}:{VERSION}", "title": what}
+    text = msgspec.json.encode(head | maker())
+    return msgspec.json.format(text, indent=2).decode() + "\n"
+
+
+def path_of(name: str) -> Path:
+    """Where the committed schema is."""
+    return Path(__file__).with_name(f"{name}.json")
+
+
+def _rollout() -> dict[str, Any]:
+    from whale_bench.records import Rollout
+
+    return _schema_of(Rollout)
+
+
+def _summary() -> dict[str, Any]:
+    from whale_bench.scoring import Summary
+
+    return _schema_of(Summary)
+
+
+def _event() -> dict[str, Any]:
+    from whale_bench.ledger import Charge, Event
+
+    written = msgspec.defstruct("Event", [*get_type_hints(Event).items()])
+    written.__doc__ = Event.__doc__
+    schema = _schema_of(written)
+    _describe(schema["$defs"]["Event"], Event)
+    charge = _schema_of(Charge)
+    schema["$defs"] |= charge["$defs"]
+    schema["$defs"]["Event"]["properties"]["charge"] |= {
+        "contentMediaType": "application/json",
+        "contentSchema": {"$ref": "#/$defs/Charge"},
+    }
+    return schema
+
+
+def _run() -> dict[str, Any]:
+    """The plan, whose unset options are left out of the file, and what it was resolved to."""
+    from whale_bench.plan import EvalPlan
+
+    plan = _schema_of(EvalPlan)["$defs"]["EvalPlan"]
+    rest = _schema_of(Resolved)["$defs"]["Resolved"]
+    for described in plan["properties"].values():
+        kinds = [kind for kind in described.pop("anyOf", []) if kind != {"type": "null"}]
+        described |= kinds[0] if kinds else {}
+        if described.get("default", 0) is None:
+            del described["default"]
+    always = [field.name for field in fields(EvalPlan) if field.default is not None]
+    return {
+        "type": "object",
+        "properties": plan["properties"] | rest["properties"],
+        "required": sorted({*always, *rest["required"]}),
+    }
+
+
+MAKERS = MappingProxyType[str, tuple[str, Callable[[], dict[str, Any]]]](
+    {
+        "run": ("run.toml: what was run, resolved", _run),
+        "rollout": ("a line of rollouts-*.jsonl", _rollout),
+        "summary": ("summary.json: the scores", _summary),
+        "event": ("a line of the ledger's export", _event),
+    }
+)
+"""Title and maker by name."""
+
+
+def _schema_of(kind: Any) -> dict[str, Any]:
+    """Msgspec's schema with our field descriptions, for each type that it mentions."""
+    (schema,), found = msgspec.json.schema_components([kind], ref_template="#/$defs/{name}")
+    for mentioned in _types(kind, {}).values():
+        _describe(found[mentioned.__name__], mentioned)
+    return {**schema, "$defs": found}
+
+
+def _types(kind: Any, found: dict[str, Any]) -> dict[str, Any]:
+    """`kind` and every struct or dataclass of ours in its fields, by name."""
+    ours = hasattr(kind, "__struct_fields__") or hasattr(kind, "__dataclass_fields__")
+    if ours and kind.__name__ not in found:
+        found[kind.__name__] = kind
+        for hint in get_type_hints(kind).values():
+            _types(hint, found)
+    for argument in getattr(kind, "__args__", ()):
+        _types(argument, found)
+    return found
+
+
+def _describe(schema: dict[str, Any], kind: Any) -> None:
+    """Puts the string under each field of a class into its property."""
+    try:
+        body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
+    except (OSError, TypeError):  # a class made by a program has no source
+        return
+    assert isinstance(body, ast.ClassDef)
+    for field, text in pairwise(body.body):
+        match field, text:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(said))):
+                if name in schema["properties"]:
+                    schema["properties"][name]["description"] = " ".join(said.split())
