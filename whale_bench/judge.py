@@ -30,7 +30,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from whale_bench.models.base import Backend, Message, Request, Sampling
+from whale_bench.models.base import Backend, Message, Request, Sampling, UnansweredError
 from whale_bench.text import scrub_all
 from whale_envs.errors import InfrastructureError, ModelError, UsageError
 from whale_envs.paths import make_cached_folder
@@ -142,10 +142,14 @@ class LLMJudge:
             calls += 1
             try:
                 generation = await self._backend.generate(request)
-            except (InfrastructureError, ModelError):  # after the backend's own retries
+            except (InfrastructureError, ModelError) as error:  # after the backend's own retries
+                if isinstance(error, UnansweredError):
+                    prompt += error.usage.lost_prompt_tokens
+                    sampled += error.usage.lost_sampled_tokens
                 continue
-            prompt += generation.usage.prompt_tokens or 0
-            sampled += generation.usage.sampled_tokens or 0
+            usage = generation.usage
+            prompt += (usage.prompt_tokens or 0) + usage.lost_prompt_tokens
+            sampled += (usage.sampled_tokens or 0) + usage.lost_sampled_tokens
             word = _WORD.match(generation.text)
             if word:
                 return Judgement(word[1].upper() == "CORRECT", calls, prompt, sampled)
