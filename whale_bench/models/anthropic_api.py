@@ -269,8 +269,9 @@ class AnthropicBackend(Backend):
             self._most = int(most[2])
             return request
         for name in OPTIONAL:
-            sent = name in payload.get("extra_body", ()) or name == "cache_control"
-            if name not in self.dropped and sent and re.search(rf"\b{name}\b", low):
+            # by what this request held, for others in flight may have been refused before it
+            sent = name in payload.get("extra_body", ()) or name in payload["messages"][-1]["content"][-1]
+            if sent and re.search(rf"\b{name}\b", low):
                 self.dropped.add(name)
                 return request
         if any(sign in low for sign in _SHAPE):
