@@ -51,7 +51,7 @@ def eval_command(
     out: Annotated[
         Path | None, typer.Option(help="Run folder to make; with several models, their parent.")
     ] = None,
-    base_url: Annotated[str | None, typer.Option(help="Server of openai/NAME.")] = None,
+    base_url: Annotated[str | None, typer.Option(help="Server of openai/NAME or anthropic/NAME.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the run.")] = 0,
     max_tokens: Annotated[int | None, typer.Option(help="Most sampled tokens per turn.")] = None,
     token_budget: Annotated[int | None, typer.Option(help="Most sampled tokens per rollout.")] = None,
@@ -101,7 +101,7 @@ def eval_command(
             EvalPlan(
                 domain=domain, model=name, tier=tier, split=split, profile=cast("Profile", profile), n=n, k=k,
                 seed=seed, concurrency=concurrency, harness=harness, max_tokens=max_tokens,
-                base_url=None if several and not name.startswith("openai/") else base_url,
+                base_url=None if several and not name.startswith(("openai/", "anthropic/")) else base_url,
                 token_budget=token_budget, python_url=python_url, unsafe_python=unsafe_python,
                 retriever=retriever, index=index, retriever_url=retriever_url, judge=judge,
                 judge_url=judge_url, closed_book=closed_book or None, temperature=temperature, top_p=top_p,

@@ -25,18 +25,28 @@ import msgspec
 from whale_bench.harness.base import Act, Ask, Nudge, Reply, Stop, Turn, View
 from whale_bench.harness.host import HarnessHost
 from whale_bench.harness.provenance import is_sampled
-from whale_bench.ledger import COUNTED, Charge
-from whale_bench.models.base import Backend, Generation, Message, Request, Sampling, TokenBackend
+from whale_bench.ledger import CACHED, COUNTED, Charge
+from whale_bench.models.base import (
+    Backend,
+    Generation,
+    Message,
+    Request,
+    Sampling,
+    TokenBackend,
+    UnansweredError,
+    Usage,
+)
 from whale_bench.models.splice import splice
 from whale_bench.records import Rollout, Segment, Step
 from whale_bench.text import scrub, scrub_all
 from whale_envs import ExampleSet, RolloutError, UnknownNameError, Verdict, get_domain, make_env
 from whale_envs.core import Example, Profile, TextEnv
-from whale_envs.errors import HarnessError, InfrastructureError
+from whale_envs.errors import HarnessError, InfrastructureError, ModelError
 from whale_envs.seeding import derive_seed
 from whale_envs.text import split_thinking
 
 DEFAULT_SAMPLING = Sampling()
+NOTHING = Usage()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +109,24 @@ class _Progress:
     """Whether the last reply was cut off."""
     asking: bool = False
     """Whether the model has been asked and has not replied."""
+    unanswered: Usage = NOTHING
+    """Of a call that the server failed for good."""
 
     @property
     def sampled(self) -> int:
         return sum(s.sampled_tokens or 0 for s in self.segments)
+
+    @property
+    def lost(self) -> tuple[int, int]:
+        """(prompt, sampled) tokens of attempts that came to nothing."""
+        calls: list[Segment | Usage] = [*self.segments, self.unanswered]
+        return sum(c.lost_prompt_tokens for c in calls), sum(c.lost_sampled_tokens for c in calls)
+
+    def cached(self) -> dict[str, int]:
+        """Prompt tokens from and into the server's cache, where it said how many."""
+        calls = [*self.segments, self.unanswered]
+        told = {name: [getattr(call, name) for call in calls] for name in CACHED}
+        return {name: sum(n or 0 for n in each) for name, each in told.items() if set(each) != {None}}
 
     @property
     def tokens_left(self) -> int | None:
@@ -121,13 +145,15 @@ class _Progress:
         """What the rollout has cost so far; nobody knows the tokens of a call without an answer."""
         tokens = [(s.prompt_tokens, s.sampled_tokens) for s in self.segments]
         counters = self.env.counters()
+        lost_prompt, lost_sampled = self.lost
         return Charge(
             rollouts=1,
-            prompt_tokens=sum(prompt or 0 for prompt, _ in tokens),
-            sampled_tokens=self.sampled,
+            prompt_tokens=sum(prompt or 0 for prompt, _ in tokens) + lost_prompt,
+            sampled_tokens=self.sampled + lost_sampled,
             model_calls=len(tokens),
             unmetered_tokens=self.asking or any(None in pair for pair in tokens),
             **{name: int(counters.get(name, 0)) for name in COUNTED},
+            **self.cached(),
         )
 
 
@@ -167,6 +193,8 @@ async def rollout(task: Task, agent: Agent, example: Example, *, sample: int, se
     except RolloutError as failure:
         verdict, error = env.truncate(failure.reason), failure.detail
     except InfrastructureError as failure:
+        if isinstance(failure, UnansweredError):
+            now.unanswered = failure.usage
         lost = LostRolloutError(str(failure))
         lost.used = msgspec.structs.replace(now.used(), seconds=time.perf_counter() - began)
         raise lost from failure
@@ -176,6 +204,7 @@ async def rollout(task: Task, agent: Agent, example: Example, *, sample: int, se
     known = [s for s in now.segments if s.sampled_tokens is not None]
     prompts = [s.prompt_tokens for s in now.segments if s.prompt_tokens is not None]
     sampled = now.sampled if len(known) == len(now.segments) else None
+    lost_prompt, lost_sampled = now.lost
     caps = ("max_turns", "assistant_token_budget", "context_length")
     return Rollout(
         key=key,
@@ -192,10 +221,10 @@ async def rollout(task: Task, agent: Agent, example: Example, *, sample: int, se
         stop_condition=verdict.reason,
         truncated=now.cut or verdict.reason in caps,
         error=error,
-        metrics={**counters, **({} if sampled is None else {"sampled_tokens": sampled})},
+        metrics={**counters, **now.cached(), **({} if sampled is None else {"sampled_tokens": sampled})},
         groups=example.groups,
-        prompt_tokens=sum(prompts) if len(prompts) == len(now.segments) else None,
-        sampled_tokens=sampled,
+        prompt_tokens=sum(prompts) + lost_prompt if len(prompts) == len(now.segments) else None,
+        sampled_tokens=None if sampled is None else sampled + lost_sampled,
         tool_calls=int(counters.get("tool_calls", 0)),
         seconds=time.perf_counter() - began,
     )
@@ -230,6 +259,8 @@ async def _play(
         generation = _clean(await agent.backend.generate(request))
         now.asking = False
         now.segments.append(_segment(request, generation))
+        if generation.finish_reason in ("content_filter", "context_length"):
+            raise ModelError(generation.finish_reason, generation.text[:200])
         now.cut = generation.finish_reason == "length"
         if now.over_budget(request):
             return now.env.truncate("assistant_token_budget")
@@ -307,6 +338,10 @@ def _segment(request: Request, generation: Generation) -> Segment:
         prompt_tokens=usage.prompt_tokens,
         sampled_tokens=usage.sampled_tokens,
         seed=request.seed,
+        cache_read_tokens=usage.cache_read_tokens,
+        cache_write_tokens=usage.cache_write_tokens,
+        lost_prompt_tokens=usage.lost_prompt_tokens,
+        lost_sampled_tokens=usage.lost_sampled_tokens,
     )
 
 

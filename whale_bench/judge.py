@@ -32,7 +32,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from whale_bench.models.base import Backend, Message, Request, Sampling
+from whale_bench.models.base import Backend, Message, Request, Sampling, UnansweredError
 from whale_bench.text import scrub_all
 from whale_envs.errors import InfrastructureError, ModelError, UsageError
 from whale_envs.paths import make_cached_folder
@@ -154,11 +154,15 @@ class LLMJudge:
             except ModelError:
                 continue
             except InfrastructureError as error:  # after the backend's own retries
+                if isinstance(error, UnansweredError):
+                    prompt += error.usage.lost_prompt_tokens
+                    sampled += error.usage.lost_sampled_tokens
                 failure = error
                 break
             self._failures = 0
-            prompt += generation.usage.prompt_tokens or 0
-            sampled += generation.usage.sampled_tokens or 0
+            usage = generation.usage
+            prompt += (usage.prompt_tokens or 0) + usage.lost_prompt_tokens
+            sampled += (usage.sampled_tokens or 0) + usage.lost_sampled_tokens
             word = _WORD.match(generation.text)
             if word:
                 return Judgement(word[1].upper() == "CORRECT", calls, prompt, sampled)

@@ -64,10 +64,16 @@ class Charge(msgspec.Struct, frozen=True):
     judge_prompt_tokens: int = 0
     judge_sampled_tokens: int = 0
     """Tokens of the judge's model, apart from the agent's; 0 where the verdict was known already."""
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    """Of `prompt_tokens`, what came from a server's prompt cache and went into it, where it says so."""
 
 
 COUNTED = ("tool_calls", "judge_calls", "judge_prompt_tokens", "judge_sampled_tokens")
 """Parts of a charge that the environment counts, by the name of its counter."""
+
+CACHED = ("cache_read_tokens", "cache_write_tokens")
+"""Parts of a charge that a segment has under the same name."""
 
 
 class Event(NamedTuple):

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from whale_bench.engine import Agent, Task
+from whale_bench.models.anthropic_api import ANTHROPIC_URL
 from whale_envs import PROFILES, UnknownNameError, UsageError, __version__, get_domain
 from whale_envs.core import Profile
 
@@ -44,7 +45,7 @@ class EvalPlan:
     harness: str | None = None
     """A harness file; None for h0."""
     base_url: str | None = None
-    """Server of openai/NAME; None for OPENAI_BASE_URL."""
+    """Server of openai/NAME or anthropic/NAME; None for OPENAI_BASE_URL or ANTHROPIC_BASE_URL."""
     max_tokens: int | None = None
     """Most sampled tokens per turn."""
     token_budget: int | None = None
@@ -107,15 +108,21 @@ def resolve(plan: EvalPlan, task: Task, agent: Agent) -> dict[str, Any]:
 
 
 def server_address(model: str | None, url: str | None) -> str | None:
-    """The address of an openai/NAME's server as it may be written down: without user name and password.
+    """The address of a model's server as it may be written down: without user name and password.
 
     Args:
-        model: as a plan names it; None, or one of another kind, has no server.
-        url: as the plan gives it; None for OPENAI_BASE_URL.
+        model: as a plan names it; None, or one that is no openai/NAME or anthropic/NAME, has no server.
+        url: as the plan gives it; None for OPENAI_BASE_URL or ANTHROPIC_BASE_URL.
     """
-    if model is None or not model.startswith("openai/"):
+    places = {
+        "openai": ("OPENAI_BASE_URL", OPENAI_URL),
+        "anthropic": ("ANTHROPIC_BASE_URL", ANTHROPIC_URL),
+    }
+    kind, slash, _ = (model or "").partition("/")
+    if not slash or kind not in places:
         return None
-    return _without_user(url or os.environ.get("OPENAI_BASE_URL") or OPENAI_URL)
+    variable, default = places[kind]
+    return _without_user(url or os.environ.get(variable) or default)
 
 
 def _absolute(index: str | None) -> str | None:

@@ -37,6 +37,12 @@ class Segment(msgspec.Struct, frozen=True, omit_defaults=True):
     sampled_tokens: int | None = None
     seed: int = 0
     """As sent with the request."""
+    cache_read_tokens: int | None = None
+    """Of `prompt_tokens`, those from the server's prompt cache; None where it does not say."""
+    cache_write_tokens: int | None = None
+    lost_prompt_tokens: int = 0
+    """Beside `prompt_tokens`: of attempts at this call that failed and were made anew."""
+    lost_sampled_tokens: int = 0
 
 
 class Step(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -78,8 +84,9 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
     groups: tuple[tuple[str, str], ...] = ()
     """The example's (name, value) pairs to report by."""
     prompt_tokens: int | None = None
-    """Over all calls; None where the server does not say."""
+    """Over all calls, failed attempts included; None where the server does not say."""
     sampled_tokens: int | None = None
+    """Likewise; `metrics` has those of the answers alone, which the rollout's budget counts."""
     tool_calls: int = 0
     seconds: float = 0.0
     """Wall time from first to last, waiting included."""

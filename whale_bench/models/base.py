@@ -17,7 +17,10 @@ from typing import Any, Literal, Self
 
 import msgspec
 
+from whale_envs.errors import InfrastructureError
+
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter", "context_length"]
+"""The last two end the rollout as a `ModelError` of that name would, and what was used is known."""
 
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -61,7 +64,22 @@ class Usage(msgspec.Struct, frozen=True):
     """Tokens of one call; None where the server does not say."""
 
     prompt_tokens: int | None = None
+    """All of them, what a prompt cache gave or took included."""
     sampled_tokens: int | None = None
+    cache_read_tokens: int | None = None
+    """Prompt tokens that came from the server's prompt cache."""
+    cache_write_tokens: int | None = None
+    """Prompt tokens that went into it."""
+    lost_prompt_tokens: int = 0
+    """Of attempts that came to nothing and were made anew, as far as the server told before it failed.
+    They are paid for, so they are charged, but they are not the model's: they shorten no rollout."""
+    lost_sampled_tokens: int = 0
+
+
+class UnansweredError(InfrastructureError):
+    """A server failed after its retries; `usage` is what the attempts had cost, as `lost_…_tokens`."""
+
+    usage = Usage()
 
 
 class Generation(msgspec.Struct, frozen=True):

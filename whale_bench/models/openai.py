@@ -103,7 +103,7 @@ class OpenAIBackend(Backend):
     ) -> None:
         source = "--base-url" if base_url else "OPENAI_BASE_URL"
         url = base_url or os.environ.get("OPENAI_BASE_URL") or "https://api.openai.com/v1"
-        if not _is_address(url):
+        if not is_address(url):
             raise UsageError(f"{source} must be an address such as http://127.0.0.1:8000/v1, got {url!r}")
         self.name = f"openai/{model}"
         self.weights_id = f"remote:{model}"
@@ -312,7 +312,7 @@ def _seconds(header: str | None) -> float | None:
         return None
 
 
-def _is_address(url: str) -> bool:
+def is_address(url: str) -> bool:
     try:
         parts = urlsplit(url)
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0

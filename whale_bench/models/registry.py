@@ -15,6 +15,7 @@ KINDS = {
     "scripted/random": "a random well-formed action each turn",
     "scripted/noisy-oracle:P": "the gold action with probability P each turn, else a random one",
     "openai/NAME": "any OpenAI-compatible server (--base-url, OPENAI_BASE_URL, OPENAI_API_KEY)",
+    "anthropic/NAME": "Messages API (ANTHROPIC_API_KEY, --base-url, ANTHROPIC_BASE_URL; extra: anthropic)",
     "local/PATH": "a Hugging Face folder, by transformers in this process (extra: local)",
     "local/smollm2": "SmolLM2-135M-Instruct, after `whale-bench pull smollm2` (extra: local)",
 }
@@ -32,8 +33,8 @@ def load_backend(name: str, *, base_url: str | None = None) -> Backend:
     kind, slash, rest = name.partition("/")
     if not slash or not rest:
         raise UnknownNameError("model", name, KINDS)
-    if base_url is not None and kind != "openai":
-        raise UsageError(f"--base-url goes with openai/NAME, got {name!r}")
+    if base_url is not None and kind not in ("openai", "anthropic"):
+        raise UsageError(f"--base-url goes with openai/NAME and anthropic/NAME, got {name!r}")
     if kind == "scripted":
         from whale_bench.models.scripted import load_scripted
 
@@ -42,6 +43,10 @@ def load_backend(name: str, *, base_url: str | None = None) -> Backend:
         from whale_bench.models.openai import OpenAIBackend
 
         return OpenAIBackend(rest, base_url=base_url)
+    if kind == "anthropic":
+        from whale_bench.models.anthropic_api import AnthropicBackend
+
+        return AnthropicBackend(rest, base_url=base_url)
     if kind == "local":
         from whale_bench.models.local import LocalBackend
 
