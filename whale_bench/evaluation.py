@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from whale_bench.agents.host import OwnAgent, is_own_agent
 from whale_bench.engine import Agent, LostRolloutError, Task, env_options, rollout
 from whale_bench.harness.check import check_rollouts
 from whale_bench.harness.host import load_harness
@@ -87,27 +88,37 @@ async def evaluate(
     if plan.n is not None and plan.n > len(examples):
         raise UsageError(f"{examples.name} has {len(examples)} examples, fewer than the {plan.n} asked for")
     examples = examples[: plan.n]
-    harness = load_harness(plan.domain, plan.harness)
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(harness)
-        env_options(plan.domain, harness)
-        if plan.harness is not None:
-            await check_rollouts(harness, plan.domain)
-        if backend is None:
-            backend = await stack.enter_async_context(load_backend(plan.model, base_url=plan.base_url))
-        sampling = Sampling(temperature=plan.temperature, top_p=plan.top_p, top_k=plan.top_k)
-        agent = Agent(backend, harness, sampling)
-        _check_tools(agent)
+        agent = await _open_agent(plan, backend, stack)
         resources = await _resources(plan, stack)
         task = Task(plan.domain, examples, plan.profile, plan.max_tokens, plan.token_budget, resources)
         settings = resolve(plan, task, agent)
         if store is None:
-            store = RunStore.create(folder, settings, harness.source)
+            store = RunStore.create(folder, settings, agent.source)
         else:
             check_same(store.settings, settings, folder)
         stack.enter_context(store)
         address = settings.get("base_url")
         return await _run(plan, store, task, agent, base_url=address, report=report or _silent, began=began)
+
+
+async def _open_agent(plan: EvalPlan, backend: Backend | None, stack: AsyncExitStack) -> Agent | OwnAgent:
+    """Who plays, open until `stack` closes."""
+    if is_own_agent(plan.model):
+        own = OwnAgent(plan.model, base_url=plan.base_url, seconds=plan.agent_seconds)
+        await stack.enter_async_context(own)
+        own.env_options(plan.domain)
+        return own
+    harness = await stack.enter_async_context(load_harness(plan.domain, plan.harness))
+    sampling = Sampling(temperature=plan.temperature, top_p=plan.top_p, top_k=plan.top_k)
+    env_options(plan.domain, harness)
+    if plan.harness is not None:
+        await check_rollouts(harness, plan.domain)
+    if backend is None:
+        backend = await stack.enter_async_context(load_backend(plan.model, base_url=plan.base_url))
+    agent = Agent(backend, harness, sampling)
+    _check_tools(agent)
+    return agent
 
 
 async def _resources(plan: EvalPlan, stack: AsyncExitStack) -> dict[str, Any]:
@@ -161,7 +172,7 @@ async def _run(
     plan: EvalPlan,
     store: RunStore,
     task: Task,
-    agent: Agent,
+    agent: Agent | OwnAgent,
     *,
     base_url: str | None,
     report: Report,
@@ -175,7 +186,8 @@ async def _run(
             raise UsageError(f"{store.folder}: rollout {row.key!r} is none of this run's")
     earlier = _earlier(store, rows, keys)
     missing = len(rows) < len(keys)
-    store.write_harness(agent.harness.source)  # a kill may have come before `create` did
+    if agent.source is not None:
+        store.write_harness(agent.source)  # a kill may have come before `create` did
     with Ledger(store.folder / "ledger.sqlite") as ledger:
         settled = _reconcile(store, ledger, rows, plan.split)
         if missing:
@@ -186,7 +198,7 @@ async def _run(
     if not missing and earlier.complete is not None:
         return earlier.complete
     seconds = {"start": started - began, "rollouts": time.perf_counter() - started}
-    seconds |= agent.backend.seconds()
+    seconds |= agent.seconds()
     summary = summarise(
         rows.values(),
         keys=keys,
@@ -196,7 +208,7 @@ async def _run(
             for part in earlier.seconds | seconds
         },
         problems=launch.problems,
-        warnings=list(dict.fromkeys([*earlier.warnings, *agent.backend.warnings()])),
+        warnings=list(dict.fromkeys([*earlier.warnings, *agent.warnings()])),
     )
     store.write_summary(summary)
     return summary
@@ -259,7 +271,7 @@ class _Launch:
     """The rollouts of one launch: workers take keys from one queue until it is empty."""
 
     task: Task
-    agent: Agent
+    agent: Agent | OwnAgent
     plan: EvalPlan
     store: RunStore
     ledger: Ledger
@@ -279,7 +291,7 @@ class _Launch:
         self.rewards = math.fsum(row.verdict.reward for row in self.rows.values())
         self._tell()
         queue = iter(missing)
-        workers = min(self.plan.concurrency or self.agent.backend.default_concurrency, len(missing))
+        workers = min(self.plan.concurrency or self.agent.default_concurrency, len(missing))
         try:
             async with asyncio.TaskGroup() as group:
                 for _ in range(workers):
@@ -309,6 +321,9 @@ class _Launch:
             unused = Charge(rollouts=1, seconds=time.perf_counter() - began)
             used = error.used if isinstance(error, LostRolloutError) else unused
             self.ledger.fail(key, attempt, used)
+            if isinstance(error, LostRolloutError) and error.again:
+                await self._play(key)  # alone this time, where that cannot be
+                return
             self.problems[str(error)] += 1
             self._tell()
             self.failed_in_a_row += 1
