@@ -38,7 +38,7 @@ def eval_command(
     domain: Annotated[str | None, typer.Argument(help="Environment, as `whale-bench list` names it.")] = None,
     model: Annotated[
         list[str] | None,
-        typer.Option("--model", "-m", help="KIND/NAME; give it several times to compare models."),
+        typer.Option("--model", "-m", help="KIND/NAME, or your own agent; several times to compare them."),
     ] = None,
     n: Annotated[int | None, typer.Option("-n", help="Examples: the first N of the split.")] = None,
     k: Annotated[int, typer.Option("-k", help="Rollouts per example.")] = 8,
@@ -51,7 +51,13 @@ def eval_command(
     out: Annotated[
         Path | None, typer.Option(help="Run folder to make; with several models, their parent.")
     ] = None,
-    base_url: Annotated[str | None, typer.Option(help="Server of openai/NAME or anthropic/NAME.")] = None,
+    base_url: Annotated[
+        str | None,
+        typer.Option(help="Server of openai/NAME or anthropic/NAME, or of your own agent's model calls."),
+    ] = None,
+    agent_seconds: Annotated[
+        float | None, typer.Option(help="Longest that your own agent may take to start, and for each action.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the run.")] = 0,
     max_tokens: Annotated[int | None, typer.Option(help="Most sampled tokens per turn.")] = None,
     token_budget: Annotated[int | None, typer.Option(help="Most sampled tokens per rollout.")] = None,
@@ -94,14 +100,17 @@ def eval_command(
     elif domain is None or not model:
         raise UsageError("eval needs an environment and --model; see `whale-bench list`")
     else:
+        from whale_bench.agents.names import is_own_agent
         from whale_bench.evaluation import EvalPlan
 
         several = len(model) > 1  # one server and, say, a fixture to compare with
+        served = ("openai/", "anthropic/", "agent:", "process:")
         plans = [
             EvalPlan(
                 domain=domain, model=name, tier=tier, split=split, profile=cast("Profile", profile), n=n, k=k,
                 seed=seed, concurrency=concurrency, harness=harness, max_tokens=max_tokens,
-                base_url=None if several and not name.startswith(("openai/", "anthropic/")) else base_url,
+                base_url=None if several and not name.startswith(served) else base_url,
+                agent_seconds=None if several and not is_own_agent(name) else agent_seconds,
                 token_budget=token_budget, python_url=python_url, unsafe_python=unsafe_python,
                 retriever=retriever, index=index, retriever_url=retriever_url, judge=judge,
                 judge_url=judge_url, closed_book=closed_book or None, temperature=temperature, top_p=top_p,

@@ -25,6 +25,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from whale_bench.agents.names import is_own_agent, read_name
 from whale_bench.evaluation import EvalPlan, Report, evaluate
 from whale_bench.harness.host import shipped_harnesses
 from whale_bench.models.registry import KINDS, load_backend
@@ -94,7 +95,9 @@ def evaluate_all(runs: list[Run], summaries: list[Summary], *, quiet: bool) -> N
         UsageError: a model's name is wrong; found before anything runs.
     """
     for plan in (run.plan for run in runs if run.plan):
-        if not plan.model.startswith("local/"):  # these are loaded when their turn comes
+        if is_own_agent(plan.model):
+            read_name(plan.model)
+        elif not plan.model.startswith("local/"):  # these are loaded when their turn comes
             load_backend(plan.model, base_url=plan.base_url)
     console = Console(stderr=True, soft_wrap=True)
     bars = Console(stderr=True, quiet=True) if quiet else console
@@ -232,6 +235,8 @@ def _rows(summaries: Sequence[Summary]) -> Iterator[tuple[str, list[str]]]:
     for reason in dict.fromkeys(reason for s in summaries for reason in s.stop_conditions):
         yield f"ended: {reason}", [str(s.stop_conditions.get(reason, 0)) for s in summaries]
     yield "truncated", [f"{s.truncated:.1%}" for s in summaries]
+    if not all(s.metered for s in summaries):
+        yield "metered", ["tokens" if s.metered else "rollouts only" for s in summaries]
     yield "prompt tokens", [_count(s.prompt_tokens) for s in summaries]
     yield "sampled tokens", [_count(s.sampled_tokens) for s in summaries]
     yield "finished rollouts", [str(s.rollouts) for s in summaries]

@@ -3,13 +3,13 @@
 Evaluation, training and harness search all call it, so what is searched is what is trained and
 tested.
 
-    agent = Agent(backend, harness)
+    agent = Agent(backend, harness)                      # or an OwnAgent, which decides by itself
     record = await rollout(task, agent, examples.by_id(example_id), sample=0, seed=7, key="test:…:0")
 
 One coroutine per rollout, on one event loop; retrieval, tools and slow verification are awaited.
-Failures: what the model or the harness does wrong ends the rollout as a zero-reward record with a
-typed `stop_condition`; `InfrastructureError` (as `LostRolloutError`, with what was used until then)
-and `UsageError` go to the caller, who leaves the rollout missing or stops the run.
+Failures: what the model, the harness or an own agent does wrong ends the rollout as a zero-reward
+record with a typed `stop_condition`; `InfrastructureError` (as `LostRolloutError`, with what was used
+until then) and `UsageError` go to the caller, who leaves the rollout missing or stops the run.
 
 Not covered: scheduling many rollouts, and the ledger, see `evaluation.py`.
 """
@@ -18,10 +18,13 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any
 
 import msgspec
 
+from whale_bench.agents.host import OwnAgent, ProcessLostError
+from whale_bench.agents.protocol import Opening
 from whale_bench.harness.base import Act, Ask, Nudge, Reply, Stop, Turn, View
 from whale_bench.harness.host import HarnessHost
 from whale_bench.harness.provenance import is_sampled
@@ -73,11 +76,46 @@ class Agent:
     harness: HarnessHost
     sampling: Sampling = DEFAULT_SAMPLING
 
+    @property
+    def weights_id(self) -> str:
+        return self.backend.weights_id
+
+    @property
+    def harness_id(self) -> str:
+        return self.harness.harness_id
+
+    @property
+    def fixture(self) -> bool:
+        return self.backend.fixture
+
+    @property
+    def default_concurrency(self) -> int:
+        return self.backend.default_concurrency
+
+    @property
+    def source(self) -> str:
+        return self.harness.source
+
+    def env_options(self, domain: str) -> dict[str, int]:
+        return env_options(domain, self.harness)
+
+    def seconds(self) -> dict[str, float]:
+        return self.backend.seconds()
+
+    def warnings(self) -> list[str]:
+        return self.backend.warnings()
+
 
 class LostRolloutError(InfrastructureError):
-    """A server or worker failed in the middle of a rollout; `used` is what that had cost so far."""
+    """A server or worker failed in the middle of a rollout.
+
+    Attributes:
+        used: what that had cost so far.
+        again: it should be played again at once; at most once for each key.
+    """
 
     used = Charge(rollouts=1)
+    again = False
 
 
 def env_options(domain: str, harness: HarnessHost) -> dict[str, int]:
@@ -103,6 +141,8 @@ class _Progress:
     env: TextEnv
     view: View
     budget: int | None
+    own: bool = False
+    """Whether an own agent plays, whose calls of a model may be unknown."""
     segments: list[Segment] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     cut: bool = False
@@ -127,6 +167,10 @@ class _Progress:
         calls = [*self.segments, self.unanswered]
         told = {name: [getattr(call, name) for call in calls] for name in CACHED}
         return {name: sum(n or 0 for n in each) for name, each in told.items() if set(each) != {None}}
+    @property
+    def metered(self) -> bool:
+        """Whether all calls are known; of an own agent, that it acted but called nothing is not believed."""
+        return not self.own or bool(self.segments)
 
     @property
     def tokens_left(self) -> int | None:
@@ -151,13 +195,15 @@ class _Progress:
             prompt_tokens=sum(prompt or 0 for prompt, _ in tokens) + lost_prompt,
             sampled_tokens=self.sampled + lost_sampled,
             model_calls=len(tokens),
-            unmetered_tokens=self.asking or any(None in pair for pair in tokens),
+            unmetered_tokens=self.asking or not self.metered or any(None in pair for pair in tokens),
             **{name: int(counters.get(name, 0)) for name in COUNTED},
             **self.cached(),
         )
 
 
-async def rollout(task: Task, agent: Agent, example: Example, *, sample: int, seed: int, key: str) -> Rollout:
+async def rollout(
+    task: Task, agent: Agent | OwnAgent, example: Example, *, sample: int, seed: int, key: str
+) -> Rollout:
     """Plays one example to its end.
 
     Args:
@@ -173,8 +219,7 @@ async def rollout(task: Task, agent: Agent, example: Example, *, sample: int, se
         UsageError: a setting can never work.
     """
     began = time.perf_counter()
-    options = env_options(task.domain, agent.harness)
-    given = {**options, **task.resources}
+    given = {**agent.env_options(task.domain), **task.resources}
     env = make_env(task.domain, examples=task.examples, profile=task.profile, **given)
     opening, _ = env.reset(options={"example_id": example.id})
     domain = get_domain(task.domain)
@@ -186,10 +231,13 @@ async def rollout(task: Task, agent: Agent, example: Example, *, sample: int, se
         max_turns=env.max_turns,
         seed=derive_seed("harness", seed, example.id, sample),
     )
-    now = _Progress(env, view, budget)
+    now = _Progress(env, view, budget, own=isinstance(agent, OwnAgent))
     error = ""
     try:
-        verdict = await _play(task, agent, now, sample=sample, seed=seed, example=example)
+        if isinstance(agent, OwnAgent):
+            verdict = await _play_own(task, agent, now, key)
+        else:
+            verdict = await _play(task, agent, now, sample=sample, seed=seed, example=example)
     except RolloutError as failure:
         verdict, error = env.truncate(failure.reason), failure.detail
     except InfrastructureError as failure:
@@ -197,13 +245,14 @@ async def rollout(task: Task, agent: Agent, example: Example, *, sample: int, se
             now.unanswered = failure.usage
         lost = LostRolloutError(str(failure))
         lost.used = msgspec.structs.replace(now.used(), seconds=time.perf_counter() - began)
+        lost.again = isinstance(failure, ProcessLostError)
         raise lost from failure
     finally:
         env.close()
     counters = env.counters()
     known = [s for s in now.segments if s.sampled_tokens is not None]
     prompts = [s.prompt_tokens for s in now.segments if s.prompt_tokens is not None]
-    sampled = now.sampled if len(known) == len(now.segments) else None
+    sampled = now.sampled if now.metered and len(known) == len(now.segments) else None
     lost_prompt, lost_sampled = now.lost
     caps = ("max_turns", "assistant_token_budget", "context_length")
     return Rollout(
@@ -212,8 +261,8 @@ async def rollout(task: Task, agent: Agent, example: Example, *, sample: int, se
         example_id=example.id,
         sample=sample,
         seed=seed,
-        harness_id=agent.harness.harness_id,
-        weights_id=agent.backend.weights_id,
+        harness_id=agent.harness_id,
+        weights_id=agent.weights_id,
         opening=opening,
         segments=tuple(now.segments),
         steps=tuple(now.steps),
@@ -223,7 +272,10 @@ async def rollout(task: Task, agent: Agent, example: Example, *, sample: int, se
         error=error,
         metrics={**counters, **now.cached(), **({} if sampled is None else {"sampled_tokens": sampled})},
         groups=example.groups,
-        prompt_tokens=sum(prompts) + lost_prompt if len(prompts) == len(now.segments) else None,
+        metered=now.metered,
+        prompt_tokens=sum(prompts) + lost_prompt
+        if now.metered and len(prompts) == len(now.segments)
+        else None,
         sampled_tokens=None if sampled is None else sampled + lost_sampled,
         tool_calls=int(counters.get("tool_calls", 0)),
         seconds=time.perf_counter() - began,
@@ -267,6 +319,28 @@ async def _play(
         verdict = await _act(agent, now, generation)
         if verdict is not None:
             return verdict
+
+
+async def _play_own(task: Task, agent: OwnAgent, now: _Progress, key: str) -> Verdict:
+    """Actions of an own agent until the episode ends; returns the verdict."""
+    view, env = now.view, now.env
+    opening = Opening(task.domain, view.opening, view.max_turns, view.seed, _tools(task))
+    async with agent.play(key, opening, now.segments) as session:
+        action = await session.begin()
+        while True:
+            observation, _, terminated, truncated, info = await env.astep(action)
+            now.steps.append(Step(action, observation, info["event"], info["feedback"]))
+            if terminated or truncated:
+                verdict: Verdict = info["verdict"]
+                return verdict
+            action = await session.observe(observation, info["event"], info["feedback"])
+
+
+def _tools(task: Task) -> tuple[dict[str, Any], ...]:
+    """Schemas of what an own agent may call."""
+    if not get_domain(task.domain).tools or task.resources.get("closed_book"):
+        return ()
+    return (import_module(f"whale_envs.{task.domain}.tools").SCHEMA,)
 
 
 async def _act(agent: Agent, now: _Progress, generation: Generation) -> Verdict | None:

@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from whale_bench.agents.host import OwnAgent, is_own_agent
 from whale_bench.engine import Agent, LostRolloutError, Task, env_options, rollout
 from whale_bench.harness.check import check_rollouts
 from whale_bench.harness.host import load_harness
@@ -92,22 +93,13 @@ async def evaluate(
         judge_url=judge_url or plan.judge_url,
     )
     examples = planned_examples(plan)
-    harness = load_harness(plan.domain, plan.harness)
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(harness)
-        env_options(plan.domain, harness)
-        if plan.harness is not None:
-            await check_rollouts(harness, plan.domain)
-        if backend is None:
-            backend = await stack.enter_async_context(load_backend(plan.model, base_url=plan.base_url))
-        sampling = Sampling(temperature=plan.temperature, top_p=plan.top_p, top_k=plan.top_k)
-        agent = Agent(backend, harness, sampling)
-        _check_tools(agent)
+        agent = await _open_agent(plan, backend, stack)
         resources = await _resources(plan, stack)
         task = Task(plan.domain, examples, plan.profile, plan.max_tokens, plan.token_budget, resources)
         settings = resolve(plan, task, agent)
         if store is None:
-            store = RunStore.create(folder, settings, harness.source)
+            store = RunStore.create(folder, settings, agent.source)
         else:
             check_same(store.settings, settings, folder)
         stack.enter_context(store)
@@ -134,6 +126,25 @@ def check_tool_options(plan: EvalPlan) -> None:
         if given and tool not in get_domain(plan.domain).tools:
             named = ", ".join(f"--{name.replace('_', '-')}" for name in given)
             raise UsageError(f"{plan.domain} has no tool {tool}: leave out {named}")
+
+
+async def _open_agent(plan: EvalPlan, backend: Backend | None, stack: AsyncExitStack) -> Agent | OwnAgent:
+    """Who plays, open until `stack` closes."""
+    if is_own_agent(plan.model):
+        own = OwnAgent(plan.model, base_url=plan.base_url, seconds=plan.agent_seconds)
+        await stack.enter_async_context(own)
+        own.env_options(plan.domain)
+        return own
+    harness = await stack.enter_async_context(load_harness(plan.domain, plan.harness))
+    sampling = Sampling(temperature=plan.temperature, top_p=plan.top_p, top_k=plan.top_k)
+    env_options(plan.domain, harness)
+    if plan.harness is not None:
+        await check_rollouts(harness, plan.domain)
+    if backend is None:
+        backend = await stack.enter_async_context(load_backend(plan.model, base_url=plan.base_url))
+    agent = Agent(backend, harness, sampling)
+    _check_tools(agent)
+    return agent
 
 
 async def _resources(plan: EvalPlan, stack: AsyncExitStack) -> dict[str, Any]:
@@ -183,7 +194,7 @@ async def _run(
     plan: EvalPlan,
     store: RunStore,
     task: Task,
-    agent: Agent,
+    agent: Agent | OwnAgent,
     *,
     base_url: str | None,
     report: Report,
@@ -198,7 +209,8 @@ async def _run(
     groups = {e.id: e.groups for e in task.examples}
     earlier = _earlier(store, rows, keys, groups)
     missing = len(rows) < len(keys)
-    store.write_harness(agent.harness.source)  # a kill may have come before `create` did
+    if agent.source is not None:
+        store.write_harness(agent.source)  # a kill may have come before `create` did
     with Ledger(store.folder / "ledger.sqlite") as ledger:
         settled = _reconcile(store, ledger, rows, plan.split)
         if missing:
@@ -209,7 +221,7 @@ async def _run(
     if not missing and earlier.complete is not None:
         return earlier.complete
     seconds = {"start": started - began, "rollouts": time.perf_counter() - started}
-    seconds |= agent.backend.seconds()
+    seconds |= agent.seconds()
     summary = summarise(
         rows.values(),
         keys=keys,
@@ -220,7 +232,7 @@ async def _run(
             for part in earlier.seconds | seconds
         },
         problems=launch.problems,
-        warnings=list(dict.fromkeys([*earlier.warnings, *agent.backend.warnings()])),
+        warnings=list(dict.fromkeys([*earlier.warnings, *agent.warnings()])),
     )
     store.write_summary(summary)
     return summary
@@ -287,7 +299,7 @@ class _Launch:
     """The rollouts of one launch: workers take keys from one queue until it is empty."""
 
     task: Task
-    agent: Agent
+    agent: Agent | OwnAgent
     plan: EvalPlan
     store: RunStore
     ledger: Ledger
@@ -307,7 +319,7 @@ class _Launch:
         self.rewards = math.fsum(row.verdict.reward for row in self.rows.values())
         self._tell()
         queue = iter(missing)
-        workers = min(self.plan.concurrency or self.agent.backend.default_concurrency, len(missing))
+        workers = min(self.plan.concurrency or self.agent.default_concurrency, len(missing))
         try:
             async with asyncio.TaskGroup() as group:
                 for _ in range(workers):
@@ -337,6 +349,9 @@ class _Launch:
             unused = Charge(rollouts=1, seconds=time.perf_counter() - began)
             used = error.used if isinstance(error, LostRolloutError) else unused
             self.ledger.fail(key, attempt, used)
+            if isinstance(error, LostRolloutError) and error.again:
+                await self._play(key)  # alone this time, where that cannot be
+                return
             self.problems[str(error)] += 1
             self._tell()
             self.failed_in_a_row += 1

@@ -17,6 +17,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from whale_bench.agents.host import OwnAgent
+from whale_bench.agents.names import is_own_agent
 from whale_bench.engine import Agent, Task
 from whale_bench.models.anthropic_api import ANTHROPIC_URL
 from whale_envs import PROFILES, UnknownNameError, UsageError, __version__, get_domain
@@ -45,7 +47,10 @@ class EvalPlan:
     harness: str | None = None
     """A harness file; None for h0."""
     base_url: str | None = None
-    """Server of openai/NAME or anthropic/NAME; None for OPENAI_BASE_URL or ANTHROPIC_BASE_URL."""
+    """Server of openai/NAME or anthropic/NAME; None for OPENAI_BASE_URL or ANTHROPIC_BASE_URL. Of an own
+    agent, what its model calls go to."""
+    agent_seconds: float | None = None
+    """Longest that an own agent may take to start, and for each action; None for 300."""
     max_tokens: int | None = None
     """Most sampled tokens per turn."""
     token_budget: int | None = None
@@ -82,12 +87,30 @@ class EvalPlan:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise UsageError(f"{name} must be at least 1, got {value}")
+        self._check_own()
         for name, low, high in (("temperature", 0.0, 100.0), ("top_p", 1e-6, 1.0), ("top_k", 0, 2**31)):
             if not low <= getattr(self, name) <= high:
                 raise UsageError(f"{name} must be from {low:g} to {high:g}, got {getattr(self, name)}")
 
+    def _check_own(self) -> None:
+        """An own agent has no harness beside it and samples by itself; others have no `agent_seconds`."""
+        seconds = self.agent_seconds
+        if seconds is not None and not 0 < seconds < 1e6:
+            raise UsageError(f"agent_seconds must be more than 0 and less than 1e6, got {seconds}")
+        if not is_own_agent(self.model):
+            if seconds is not None:
+                raise UsageError(f"--agent-seconds goes with an own agent, got {self.model!r}")
+            return
+        theirs = ("harness", "max_tokens", "token_budget", "temperature", "top_p", "top_k")
+        for field in fields(self):
+            if field.name in theirs and getattr(self, field.name) != field.default:
+                option = f"--{field.name.replace('_', '-')}"
+                raise UsageError(
+                    f"{self.model!r} is a whole agent, to which {option} means nothing: leave it out"
+                )
 
-def resolve(plan: EvalPlan, task: Task, agent: Agent) -> dict[str, Any]:
+
+def resolve(plan: EvalPlan, task: Task, agent: Agent | OwnAgent) -> dict[str, Any]:
     """The plan with hashes, versions and the server's address, without what is unset."""
     ids = hashlib.sha256("\n".join(task.examples.ids).encode()).hexdigest()
     settings = asdict(plan) | {
@@ -97,9 +120,10 @@ def resolve(plan: EvalPlan, task: Task, agent: Agent) -> dict[str, Any]:
         "judge_url": server_address(plan.judge, plan.judge_url),
         "index": _absolute(plan.index),
         "env_id": get_domain(plan.domain).env_id,
-        "fixture": agent.backend.fixture,
-        "weights_id": agent.backend.weights_id,
-        "harness_id": agent.harness.harness_id,
+        "fixture": agent.fixture,
+        "weights_id": agent.weights_id,
+        "harness_id": agent.harness_id,
+        "agent_id": agent.harness_id if isinstance(agent, OwnAgent) else None,
         "examples_id": f"sha256:{ids}",
         "retriever_id": getattr(task.resources.get("retriever"), "retriever_id", None),
         "versions": {"whale-envs": __version__, "python": platform.python_version()},
@@ -111,13 +135,16 @@ def server_address(model: str | None, url: str | None) -> str | None:
     """The address of a model's server as it may be written down: without user name and password.
 
     Args:
-        model: as a plan names it; None, or one that is no openai/NAME or anthropic/NAME, has no server.
-        url: as the plan gives it; None for OPENAI_BASE_URL or ANTHROPIC_BASE_URL.
+        model: as a plan names it; None, or one that no server answers for, has no server.
+        url: as the plan gives it; None for OPENAI_BASE_URL or ANTHROPIC_BASE_URL; an own agent then has
+            none.
     """
     places = {
         "openai": ("OPENAI_BASE_URL", OPENAI_URL),
         "anthropic": ("ANTHROPIC_BASE_URL", ANTHROPIC_URL),
     }
+    if model is not None and is_own_agent(model):
+        return _without_user(url)
     kind, slash, _ = (model or "").partition("/")
     if not slash or kind not in places:
         return None
@@ -161,7 +188,7 @@ def check_same(old: Mapping[str, Any], new: Mapping[str, Any], folder: Path) -> 
     Raises:
         UsageError: what would run now differs from what ran.
     """
-    for name in ("env_id", "examples_id", "weights_id", "harness_id", "fixture", "retriever_id"):
+    for name in ("env_id", "examples_id", "weights_id", "agent_id", "harness_id", "fixture", "retriever_id"):
         if old.get(name) != new.get(name):
             raise UsageError(
                 f"{folder} cannot be resumed: its {name} is {old.get(name)!r}, now it is {new.get(name)!r}"

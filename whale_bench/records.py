@@ -74,15 +74,17 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
     stop_condition: str
     """Why it ended: the task's own word, or "max_turns", "assistant_token_budget",
     "context_length", "content_filter", "chat_template", "harness_stop", "harness_error",
-    "harness_timeout", "provenance"."""
+    "harness_timeout", "provenance", "agent_error", "agent_timeout"."""
     truncated: bool
     """Ended by a cap on turns, tokens or context, or its last reply was cut off."""
     error: str = ""
-    """What the model or the harness failed with, for people."""
+    """What the model, the harness or an own agent failed with, for people."""
     metrics: dict[str, float] = {}
     """The domain's behaviour metrics."""
     groups: tuple[tuple[str, str], ...] = ()
     """The example's (name, value) pairs to report by."""
+    metered: bool = True
+    """Whether the model's calls are known; False for an own agent that used no proxy."""
     prompt_tokens: int | None = None
     """Over all calls, failed attempts included; None where the server does not say."""
     sampled_tokens: int | None = None

@@ -73,6 +73,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     stop_conditions: dict[str, int]
     truncated: float
     """Share of finished rollouts that a cap ended or cut."""
+    metered: bool = True
+    """Whether the model's calls are known; False where an own agent used no proxy, in any rollout."""
     prompt_tokens: int | None
     sampled_tokens: int | None
     """Sums over finished rollouts; None where the server does not say."""
@@ -141,12 +143,13 @@ def summarise(
         metrics=_metric_means(done.values()),
         stop_conditions=dict(Counter(o.stop_condition for o in done.values()).most_common()),
         truncated=sum(o.truncated for o in done.values()) / len(done) if done else 0.0,
+        metered=all(o.metered for o in done.values()),
         prompt_tokens=_total(o.prompt_tokens for o in done.values()),
         sampled_tokens=_total(o.sampled_tokens for o in done.values()),
         seconds=dict(seconds),
         problems=dict(problems),
         warnings=[*warnings, *_no_judgement(done.values())]
-        + (_same_samples(samples, settings) if not fixture else []),
+        + (_same_samples(samples, settings) if not fixture and "agent_id" not in settings else []),
     )
 
 

@@ -61,6 +61,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     groups: tuple[tuple[str, str], ...]
     model_calls: int
     tool_calls: int
+    metered: bool = True
     prompt_tokens: int | None
     sampled_tokens: int | None
     seconds: float
@@ -91,7 +92,7 @@ class RunStore:
         self._file: int | None = None
 
     @classmethod
-    def create(cls, folder: Path, settings: dict[str, Any], harness_source: str) -> Self:
+    def create(cls, folder: Path, settings: dict[str, Any], harness_source: str | None) -> Self:
         """A new run.
 
         Raises:
@@ -104,7 +105,8 @@ class RunStore:
             if any(not path.name.startswith(_TEMPORARY) for path in folder.iterdir()):
                 raise UsageError(f"{folder} is not empty; give --out another folder, or --resume this one")
             _write_whole(folder / "run.toml", tomli_w.dumps(settings).encode())
-            _write_whole(folder / "harness.py", harness_source.encode())
+            if harness_source is not None:  # an own agent has none
+                _write_whole(folder / "harness.py", harness_source.encode())
         except OSError as error:
             raise UsageError(f"{folder}: cannot be made into a run folder: {error}") from error
         return cls(folder, settings)

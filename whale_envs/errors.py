@@ -7,6 +7,7 @@
     │   ├── DataError           a data file that does not hold what it should
     │   └── HarnessFileError    a harness file that cannot be used, with file and line
     ├── RolloutError            model or harness failed: a zero-reward record with a typed reason
+    │   ├── AgentError          an own agent, which is both
     │   ├── HarnessError
     │   └── ModelError
     ├── InfrastructureError     server, network or worker failed: retried, then missing, never scored
@@ -79,6 +80,10 @@ class RolloutError(WhaleError):
 
     def __str__(self) -> str:
         return f"{self.reason}: {self.detail}" if self.detail else f"{self.reason}"
+
+
+class AgentError(RolloutError):
+    """An own agent raised, hung, ended, or said what is no action."""
 
 
 class HarnessError(RolloutError):

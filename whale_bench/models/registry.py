@@ -7,6 +7,8 @@
 Not covered: what a backend does, see `base.py`.
 """
 
+from whale_bench.agents.names import KINDS as OWN_KINDS
+from whale_bench.agents.names import is_own_agent
 from whale_bench.models.base import Backend
 from whale_envs.errors import UnknownNameError, UsageError
 
@@ -18,6 +20,7 @@ KINDS = {
     "anthropic/NAME": "Messages API (ANTHROPIC_API_KEY, --base-url, ANTHROPIC_BASE_URL; extra: anthropic)",
     "local/PATH": "a Hugging Face folder, by transformers in this process (extra: local)",
     "local/smollm2": "SmolLM2-135M-Instruct, after `whale-bench pull smollm2` (extra: local)",
+    **OWN_KINDS,
 }
 """Every model name a command line takes, with a line for people."""
 
@@ -30,6 +33,8 @@ def load_backend(name: str, *, base_url: str | None = None) -> Backend:
         UsageError: the rest of the name, or a needed setting or extra, is wrong.
         InfrastructureError: weights that had to be fetched could not be.
     """
+    if is_own_agent(name):
+        raise UsageError(f"{name!r} is a whole agent, which can be evaluated but is no model")
     kind, slash, rest = name.partition("/")
     if not slash or not rest:
         raise UnknownNameError("model", name, KINDS)
