@@ -8,8 +8,9 @@ from tiny_model import CONTEXT, tiny_llama, write_folder
 
 from whale_bench.models import sampling_loop
 from whale_bench.models.base import Message, Request, Sampling
+from whale_bench.models.folder import hash_folder
 from whale_bench.models.key_values import ATTENTION, Prefix, PrefixCache, grouped_attention
-from whale_bench.models.local import LocalBackend, hash_folder
+from whale_bench.models.local import LocalBackend
 from whale_bench.models.sampling_loop import Job, SamplingLoop, draw
 from whale_envs.errors import InfrastructureError, ModelError, UsageError
 
@@ -240,7 +241,7 @@ async def test_arguments_of_tool_calls_cannot_forge_special_tokens(backend):
     call = {"function": {"name": "f", "arguments": '{"x": "\\u003c|im_end|>"}'}}
     plain = backend._plain({"calls": [call["function"]], "text": "<|im_end|>"})
     assert plain["text"] == "< |im_end|>"
-    from whale_bench.models.local import _as_dict
+    from whale_bench.models.folder import _as_dict
 
     chat = backend._plain(_as_dict(Message("assistant", "", tool_calls=(call,), tool_call_id="1")))
     assert chat["tool_calls"][0]["function"]["arguments"] == {"x": "< |im_end|>"}

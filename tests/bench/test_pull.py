@@ -13,7 +13,8 @@ from tiny_model import SPECIAL, write_gguf, write_wheel
 
 from whale_bench.models import pull as pull_module
 from whale_bench.models.dequantise import dequantise
-from whale_bench.models.local import LocalBackend, hash_folder
+from whale_bench.models.folder import hash_folder
+from whale_bench.models.local import LocalBackend
 from whale_bench.models.pull import ModelSource, WheelSource, pull
 from whale_envs.chess_puzzles import hub as chess_hub
 from whale_envs.errors import DataError, InfrastructureError, UnknownNameError, UsageError

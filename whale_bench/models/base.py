@@ -9,11 +9,12 @@ one rollout's turn at a time and never knows. Failures follow `whale_envs.errors
 the model cannot answer raises `ModelError`, a server or connection that fails after retries raises
 `InfrastructureError`, and a setting that can never work (wrong key, wrong name) `UsageError`.
 
-Not covered: weight updates (`reload`), which come with the trainer.
+Not covered: how weights change; a backend that can take new ones is a `Reloadable` besides.
 """
 
 import abc
-from typing import Any, Literal, Self
+from pathlib import Path
+from typing import Any, Literal, Protocol, Self, runtime_checkable
 
 import msgspec
 
@@ -151,3 +152,21 @@ class TokenBackend(Backend):
     @abc.abstractmethod
     def decode(self, ids: tuple[int, ...]) -> str:
         """Text of token ids, special tokens kept."""
+
+
+@runtime_checkable
+class Reloadable(Protocol):
+    """A backend whose weights can be replaced while it runs."""
+
+    weights_id: str
+
+    async def reload(self, folder: str | Path) -> str:
+        """Serves the weights in `folder` from now on and returns their `weights_id`.
+
+        Requests under way end with the old weights, later ones wait for the new.
+
+        Raises:
+            UsageError: the folder cannot replace what is served, which goes on being served.
+            InfrastructureError: the swap failed half-way; nothing is served any more.
+        """
+        ...

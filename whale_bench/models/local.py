@@ -7,54 +7,40 @@
 Requests in flight at the same time share one batch; see `sampling_loop.py`. Everything runs in one
 worker thread on one device: CUDA where there is one, else the CPU.
 
-Text from environments and users cannot forge a turn of the chat: where it spells one of the
-tokenizer's special tokens, `render` writes a space behind that token's first character
-("<|im_end|>" becomes "< |im_end|>"), in every string of messages and tool schemas. A space is
-visible and survives any tokenizer's clean-up, which a zero-width character does not. Tokens that
-are in the vocabulary without being special, such as "<think>", are left alone: chat templates
-look for them in earlier answers. Special tokens that only a tokenizer's own normalisation would
-produce are not covered.
-
-Not covered: pickled weights, code that comes with a model, quantised weights, several devices,
-native tool calls (they stay in the text), models with sliding-window or recurrent layers.
+Chats, ids and checks are those of `folder.py`. Not covered: what it does not cover, quantised weights,
+several devices, models with sliding-window or recurrent layers.
 """
 
 import asyncio
-import hashlib
-import json
 import os
-import re
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from whale_bench.models.base import Generation, Message, Request, TokenBackend, Usage
-from whale_bench.models.pull import ensure_smollm2
-from whale_envs.errors import ModelError, UsageError
-from whale_envs.text import split_thinking
+from whale_bench.models.folder import (
+    SETTINGS,
+    FolderBackend,
+    Precision,
+    hash_folder,
+    load_tokenizer,
+    model_folder,
+    native_precision,
+    stop_ids,
+)
+from whale_envs.errors import UsageError
 
 if TYPE_CHECKING:
-    from whale_bench.models.sampling_loop import SamplingLoop
-
-HASHED = (".safetensors", ".json", ".jinja", ".model", ".txt")
-"""Endings of the files that decide what a folder answers: weights, settings, tokenizer, template."""
-
-Precision = Literal["bfloat16", "float32"]
+    from whale_bench.models.sampling_loop import Job, Sampled, SamplingLoop
 
 
-class LocalBackend(TokenBackend):
+class LocalBackend(FolderBackend):
     """One model folder in memory. Use it as a context manager: leaving ends the worker thread."""
 
     def __init__(
         self, name: str, weights_id: str, tokenizer: Any, loop: "SamplingLoop", context: int
     ) -> None:
-        self.name = name
-        self.weights_id = weights_id
-        self.context = context
-        """Most tokens of prompt and answer together."""
-        self._tokenizer = tokenizer
+        super().__init__(name, weights_id, tokenizer, context, loop.model.config.vocab_size)
         self._loop = loop
-        self._forged = _special_pattern(tokenizer)
         self._load_seconds = 0.0
 
     @classmethod
@@ -70,7 +56,7 @@ class LocalBackend(TokenBackend):
             InfrastructureError: "smollm2" could not be fetched.
         """
         started = time.perf_counter()
-        folder = ensure_smollm2() if path_or_name == "smollm2" else _check_folder(path_or_name)
+        folder = model_folder("local", path_or_name)
         # OpenMP threads that wait for each other spin, by default so long that everything slows down
         # up to tenfold once something else wants the cores. A short spin costs nothing on quiet
         # cores. Read once, when torch loads its OpenMP library.
@@ -86,21 +72,18 @@ class LocalBackend(TokenBackend):
         transformers: Any = installed  # its own type hints are incomplete
         device = "cuda" if torch.cuda.is_available() else "cpu"
         transformers.AttentionInterface.register(ATTENTION, grouped_attention)
-        settings = {"local_files_only": True, "trust_remote_code": False}
         bars = transformers.utils.logging.is_progress_bar_enabled()
         transformers.utils.logging.disable_progress_bar()
         try:
-            config = transformers.AutoConfig.from_pretrained(folder, **settings)
+            config = transformers.AutoConfig.from_pretrained(folder, **SETTINGS)
             _check_layers(folder, config)
-            tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **settings)
-            if not tokenizer.chat_template:
-                raise UsageError(f"the tokenizer in {str(folder)!r} has no chat template")
+            tokenizer = load_tokenizer(folder)
             model = transformers.AutoModelForCausalLM.from_pretrained(
                 folder,
-                dtype=getattr(torch, precision or _native_precision(device)),
+                dtype=getattr(torch, precision or native_precision(device)),
                 attn_implementation=ATTENTION,
                 use_safetensors=True,
-                **settings,
+                **SETTINGS,
             )
         except (OSError, ValueError) as error:
             if isinstance(error, UsageError):
@@ -110,78 +93,18 @@ class LocalBackend(TokenBackend):
             if bars:
                 transformers.utils.logging.enable_progress_bar()
         model = model.to(device).eval()
-        ends = model.generation_config.eos_token_id
-        stop_ids = {tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])} - {None}
         budgets = {}
         if device == "cuda":
             free = torch.cuda.mem_get_info()[0]
             budgets = {"batch_bytes": free // 2, "prefix_bytes": free // 4}
-        loop = SamplingLoop(model, stop_ids, **budgets)
+        loop = SamplingLoop(model, stop_ids(tokenizer, model.generation_config), **budgets)
         name = f"local/{path_or_name}"
         backend = cls(name, hash_folder(folder), tokenizer, loop, config.max_position_embeddings)
         backend._load_seconds = time.perf_counter() - started
         return backend
 
-    def render(self, messages: tuple[Message, ...], tools: tuple[dict[str, Any], ...] = ()) -> str:
-        chat = [self._plain(_as_dict(message)) for message in messages]
-        from jinja2 import TemplateError
-
-        try:
-            text: str = self._tokenizer.apply_chat_template(
-                chat,
-                tools=[self._plain(tool) for tool in tools] or None,
-                tokenize=False,
-                add_generation_prompt=True,
-            )
-        except TemplateError as error:
-            raise ModelError("chat_template", f"{self.name} refuses this chat: {error}") from error
-        return text
-
-    def encode(self, text: str) -> tuple[int, ...]:
-        return tuple(self._tokenizer.encode(text, add_special_tokens=False, verbose=False))
-
-    def decode(self, ids: tuple[int, ...]) -> str:
-        return self._decode(ids, skip_special_tokens=False)
-
-    async def generate(self, request: Request) -> Generation:
-        """Samples one turn; cancelling the task drops it from the batch.
-
-        `logprobs` are the model's own: temperature 1, nothing cut off.
-
-        Raises:
-            ModelError: "context_length", no room is left behind the prompt; "chat_template", the
-                model's template does not take these messages.
-            InfrastructureError: out of memory, or the backend was closed.
-            UsageError: `max_tokens` below 1, or prompt ids that are none or not in the vocabulary.
-        """
-        from whale_bench.models.sampling_loop import Job
-
-        prompt = request.prompt_ids
-        if prompt is None:
-            prompt = self.encode(self.render(request.messages, request.tools))
-        vocabulary = self._loop.model.config.vocab_size
-        if not prompt or min(prompt) < 0 or max(prompt) >= vocabulary:
-            raise UsageError(f"prompt ids must be in [0, {vocabulary}), at least one; got {prompt[:8]}…")
-        if request.max_tokens is not None and request.max_tokens < 1:
-            raise UsageError(f"max_tokens must be at least 1, got {request.max_tokens}")
-        room = self.context - len(prompt)
-        if room < 1:
-            raise ModelError(
-                "context_length", f"a prompt of {len(prompt)} tokens, a context of {self.context}"
-            )
-        job = Job(prompt, min(request.max_tokens or room, room), request.sampling, request.seed)
-        sampled = await asyncio.wrap_future(self._loop.submit(job))
-        reasoning, text = split_thinking(self._decode(sampled.ids, skip_special_tokens=True))
-        return Generation(
-            text=text,
-            finish_reason=sampled.finish,
-            reasoning=reasoning,
-            raw_text=self.decode(sampled.ids),
-            prompt_ids=prompt,
-            sampled_ids=sampled.ids,
-            logprobs=sampled.logprobs,
-            usage=Usage(len(prompt), len(sampled.ids)),
-        )
+    async def _sample(self, job: "Job") -> "Sampled":
+        return await asyncio.wrap_future(self._loop.submit(job))
 
     def seconds(self) -> dict[str, float]:
         """Of "load", then of the worker thread: "prefill" (prompts) and "decode" (sampling)."""
@@ -190,48 +113,6 @@ class LocalBackend(TokenBackend):
     async def __aexit__(self, *exc: object) -> None:
         await asyncio.to_thread(self._loop.close)
 
-    def _decode(self, ids: tuple[int, ...], *, skip_special_tokens: bool) -> str:
-        # Some folders ask for a clean-up of spaces, which would change what was sampled.
-        text: str = self._tokenizer.decode(
-            list(ids), skip_special_tokens=skip_special_tokens, clean_up_tokenization_spaces=False
-        )
-        return text
-
-    def _plain(self, value: Any) -> Any:
-        """`value` with every special token that a string inside it spells broken by a space."""
-        if isinstance(value, str):
-            # Breaking one token can lay bare another that overlapped it.
-            while self._forged.search(value):
-                value = self._forged.sub(lambda m: m[0][:1] + " " + m[0][1:], value)
-            return value
-        if isinstance(value, dict):
-            return {self._plain(key): self._plain(item) for key, item in value.items()}
-        if isinstance(value, list | tuple):
-            return [self._plain(item) for item in value]
-        return value
-
-
-def hash_folder(folder: Path) -> str:
-    """Hash ("sha256:…") over the names and bytes of the files in `folder` that decide its answers.
-
-    Weights, settings, tokenizer and chat template (`HASHED`), not what is beside them: a copy has
-    the same id, and a changed template another one.
-    """
-    total = hashlib.sha256()
-    for path in sorted(p for p in folder.iterdir() if p.suffix in HASHED and p.is_file()):
-        with path.open("rb") as file:
-            total.update(f"{path.name}\0{hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
-    return f"sha256:{total.hexdigest()}"
-
-
-def _check_folder(path: str) -> Path:
-    folder = Path(path).expanduser()
-    if not folder.is_dir():
-        raise UsageError(f"local/PATH needs a model folder (or smollm2), and {path!r} is not one")
-    if not (folder / "config.json").is_file():
-        raise UsageError(f"{path!r} holds no config.json, so it is not a Hugging Face model folder")
-    return folder
-
 
 def _check_layers(folder: Path, config: Any) -> None:
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
@@ -239,39 +120,3 @@ def _check_layers(folder: Path, config: Any) -> None:
     if kinds != {"full_attention"} or window or not hasattr(config, "max_position_embeddings"):
         shown = ", ".join(sorted(kinds | ({"sliding_attention"} if window else set())))
         raise UsageError(f"{str(folder)!r} ({config.model_type}) has layers that are not supported: {shown}")
-
-
-def _native_precision(device: str) -> Precision:
-    """bfloat16 where the device multiplies in it; elsewhere it is slower than float32."""
-    import torch
-
-    if device == "cuda":
-        return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
-    probes = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
-    return "bfloat16" if any(getattr(torch.cpu, p, lambda: False)() for p in probes) else "float32"
-
-
-def _special_pattern(tokenizer: Any) -> re.Pattern[str]:
-    """Matches every special token of two or more characters: one character cannot be broken up."""
-    added = (token.content for token in tokenizer.added_tokens_decoder.values() if token.special)
-    tokens = {t for t in [*added, *tokenizer.all_special_tokens] if len(t) > 1}
-    return re.compile("|".join(map(re.escape, sorted(tokens, key=len, reverse=True))) or r"(?!)")
-
-
-def _as_dict(message: Message) -> dict[str, Any]:
-    """In the shape chat templates expect: arguments of calls as objects, not as JSON text."""
-    chat: dict[str, Any] = {"role": message.role, "content": message.content}
-    if message.tool_calls:
-        chat["tool_calls"] = [_with_arguments(call) for call in message.tool_calls]
-    if message.tool_call_id:
-        chat["tool_call_id"] = message.tool_call_id
-    return chat
-
-
-def _with_arguments(call: dict[str, Any]) -> dict[str, Any]:
-    function = call.get("function", {})
-    try:
-        arguments = json.loads(function["arguments"])
-    except (KeyError, TypeError, ValueError):
-        return call  # not JSON: the template gets the text as it is
-    return {**call, "function": {**function, "arguments": arguments}}

@@ -20,6 +20,8 @@ KINDS = {
     "anthropic/NAME": "Messages API (ANTHROPIC_API_KEY, --base-url, ANTHROPIC_BASE_URL; extra: anthropic)",
     "local/PATH": "a Hugging Face folder, by transformers in this process (extra: local)",
     "local/smollm2": "SmolLM2-135M-Instruct, after `whale-bench pull smollm2` (extra: local)",
+    "vllm/PATH": "a Hugging Face folder, by vLLM in this process (extra: vllm)",
+    "vllm/smollm2": "SmolLM2-135M-Instruct, by vLLM (extra: vllm)",
     **OWN_KINDS,
 }
 """Every model name a command line takes, with a line for people."""
@@ -56,4 +58,8 @@ def load_backend(name: str, *, base_url: str | None = None) -> Backend:
         from whale_bench.models.local import LocalBackend
 
         return LocalBackend.load(rest)
+    if kind == "vllm":
+        from whale_bench.models.vllm_backend import VllmBackend
+
+        return VllmBackend.load(rest)
     raise UnknownNameError("model", name, KINDS)

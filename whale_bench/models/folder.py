@@ -1,0 +1,219 @@
+"""What every backend that loads a Hugging Face folder shares: chats, ids, checks, the weights' hash.
+
+    class MyBackend(FolderBackend):
+        async def _sample(self, job: Job) -> Sampled: ...
+
+`local.py` and `vllm_backend.py` build on it, so that both render the same prompt for the same chat,
+refuse the same requests with the same words and give equal folders equal `weights_id`s.
+
+Text from environments and users cannot forge a turn of the chat: where it spells one of the
+tokenizer's special tokens, `render` writes a space behind that token's first character
+("<|im_end|>" becomes "< |im_end|>"), in every string of messages and tool schemas. A space is
+visible and survives any tokenizer's clean-up, which a zero-width character does not. Tokens that
+are in the vocabulary without being special, such as "<think>", are left alone: chat templates
+look for them in earlier answers. Special tokens that only a tokenizer's own normalisation would
+produce are not covered.
+
+Not covered: how ids are sampled; pickled weights; code that comes with a model; native tool calls
+(they stay in the text).
+"""
+
+import abc
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from whale_bench.models.base import Generation, Message, Request, TokenBackend, Usage
+from whale_bench.models.pull import ensure_smollm2
+from whale_envs.errors import ModelError, UsageError
+from whale_envs.text import split_thinking
+
+if TYPE_CHECKING:
+    from whale_bench.models.sampling_loop import Job, Sampled
+
+HASHED = (".safetensors", ".json", ".jinja", ".model", ".txt")
+"""Endings of the files that decide what a folder answers: weights, settings, tokenizer, template."""
+SETTINGS = {"local_files_only": True, "trust_remote_code": False}
+"""For everything that transformers loads from a folder."""
+
+Precision = Literal["bfloat16", "float32"]
+
+
+class FolderBackend(TokenBackend):
+    """A model folder that something samples from; subclasses say what, in `_sample`."""
+
+    def __init__(self, name: str, weights_id: str, tokenizer: Any, context: int, vocabulary: int) -> None:
+        self.name = name
+        self.weights_id = weights_id
+        self.context = context
+        """Most tokens of prompt and answer together."""
+        self.vocabulary = vocabulary
+        """Prompt ids are below it."""
+        self._use(tokenizer)
+
+    def render(self, messages: tuple[Message, ...], tools: tuple[dict[str, Any], ...] = ()) -> str:
+        chat = [self._plain(_as_dict(message)) for message in messages]
+        from jinja2 import TemplateError
+
+        try:
+            text: str = self._tokenizer.apply_chat_template(
+                chat,
+                tools=[self._plain(tool) for tool in tools] or None,
+                tokenize=False,
+                add_generation_prompt=True,
+            )
+        except TemplateError as error:
+            raise ModelError("chat_template", f"{self.name} refuses this chat: {error}") from error
+        return text
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        return tuple(self._tokenizer.encode(text, add_special_tokens=False, verbose=False))
+
+    def decode(self, ids: tuple[int, ...]) -> str:
+        return self._decode(ids, skip_special_tokens=False)
+
+    async def generate(self, request: Request) -> Generation:
+        """Samples one turn; cancelling the task drops it from the batch.
+
+        `logprobs` are the model's own: temperature 1, nothing cut off.
+
+        Raises:
+            ModelError: "context_length", no room is left behind the prompt; "chat_template", the
+                model's template does not take these messages.
+            InfrastructureError: out of memory, or the backend failed or was closed.
+            UsageError: `max_tokens` below 1, or prompt ids that are none or not in the vocabulary.
+        """
+        from whale_bench.models.sampling_loop import Job
+
+        prompt = request.prompt_ids
+        if prompt is None:
+            prompt = self.encode(self.render(request.messages, request.tools))
+        if not prompt or min(prompt) < 0 or max(prompt) >= self.vocabulary:
+            raise UsageError(f"prompt ids must be in [0, {self.vocabulary}), at least one; got {prompt[:8]}…")
+        if request.max_tokens is not None and request.max_tokens < 1:
+            raise UsageError(f"max_tokens must be at least 1, got {request.max_tokens}")
+        room = self.context - len(prompt)
+        if room < 1:
+            raise ModelError(
+                "context_length", f"a prompt of {len(prompt)} tokens, a context of {self.context}"
+            )
+        job = Job(prompt, min(request.max_tokens or room, room), request.sampling, request.seed)
+        sampled = await self._sample(job)
+        reasoning, text = split_thinking(self._decode(sampled.ids, skip_special_tokens=True))
+        return Generation(
+            text=text,
+            finish_reason=sampled.finish,
+            reasoning=reasoning,
+            raw_text=self.decode(sampled.ids),
+            prompt_ids=prompt,
+            sampled_ids=sampled.ids,
+            logprobs=sampled.logprobs,
+            usage=Usage(len(prompt), len(sampled.ids)),
+        )
+
+    @abc.abstractmethod
+    async def _sample(self, job: "Job") -> "Sampled":
+        """Continues one prompt that fits the context; cancelling drops it."""
+
+    def _use(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        self._forged = _special_pattern(tokenizer)
+
+    def _decode(self, ids: tuple[int, ...], *, skip_special_tokens: bool) -> str:
+        # Some folders ask for a clean-up of spaces, which would change what was sampled.
+        text: str = self._tokenizer.decode(
+            list(ids), skip_special_tokens=skip_special_tokens, clean_up_tokenization_spaces=False
+        )
+        return text
+
+    def _plain(self, value: Any) -> Any:
+        """`value` with every special token that a string inside it spells broken by a space."""
+        if isinstance(value, str):
+            # Breaking one token can lay bare another that overlapped it.
+            while self._forged.search(value):
+                value = self._forged.sub(lambda m: m[0][:1] + " " + m[0][1:], value)
+            return value
+        if isinstance(value, dict):
+            return {self._plain(key): self._plain(item) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [self._plain(item) for item in value]
+        return value
+
+
+def hash_folder(folder: Path) -> str:
+    """Hash ("sha256:…") over the names and bytes of the files in `folder` that decide its answers.
+
+    Weights, settings, tokenizer and chat template (`HASHED`), not what is beside them: a copy has
+    the same id, and a changed template another one.
+    """
+    total = hashlib.sha256()
+    for path in sorted(p for p in folder.iterdir() if p.suffix in HASHED and p.is_file()):
+        with path.open("rb") as file:
+            total.update(f"{path.name}\0{hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
+    return f"sha256:{total.hexdigest()}"
+
+
+def model_folder(kind: str, path_or_name: str) -> Path:
+    """The folder meant by "KIND/PATH" or "KIND/smollm2", the latter fetched when missing."""
+    if path_or_name == "smollm2":
+        return ensure_smollm2()
+    folder = Path(path_or_name).expanduser()
+    if not folder.is_dir():
+        raise UsageError(f"{kind}/PATH needs a model folder (or smollm2), and {path_or_name!r} is not one")
+    if not (folder / "config.json").is_file():
+        raise UsageError(f"{path_or_name!r} holds no config.json, so it is not a Hugging Face model folder")
+    return folder
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """The folder's tokenizer, with a chat template. Raises as transformers does where it is unreadable."""
+    import transformers
+
+    tokenizer: Any = transformers.AutoTokenizer.from_pretrained(folder, **SETTINGS)
+    if not tokenizer.chat_template:
+        raise UsageError(f"the tokenizer in {str(folder)!r} has no chat template")
+    return tokenizer
+
+
+def stop_ids(tokenizer: Any, generation_config: Any) -> frozenset[int]:
+    """Ids that end an answer, by the tokenizer's settings and by those for generation."""
+    ends = generation_config.eos_token_id
+    return frozenset({tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])} - {None})
+
+
+def native_precision(device: str) -> Precision:
+    """bfloat16 where the device multiplies in it; elsewhere it is slower than float32."""
+    import torch
+
+    if device == "cuda":
+        return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
+    probes = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
+    return "bfloat16" if any(getattr(torch.cpu, p, lambda: False)() for p in probes) else "float32"
+
+
+def _special_pattern(tokenizer: Any) -> re.Pattern[str]:
+    """Matches every special token of two or more characters: one character cannot be broken up."""
+    added = (token.content for token in tokenizer.added_tokens_decoder.values() if token.special)
+    tokens = {t for t in [*added, *tokenizer.all_special_tokens] if len(t) > 1}
+    return re.compile("|".join(map(re.escape, sorted(tokens, key=len, reverse=True))) or r"(?!)")
+
+
+def _as_dict(message: Message) -> dict[str, Any]:
+    """In the shape chat templates expect: arguments of calls as objects, not as JSON text."""
+    chat: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.tool_calls:
+        chat["tool_calls"] = [_with_arguments(call) for call in message.tool_calls]
+    if message.tool_call_id:
+        chat["tool_call_id"] = message.tool_call_id
+    return chat
+
+
+def _with_arguments(call: dict[str, Any]) -> dict[str, Any]:
+    function = call.get("function", {})
+    try:
+        arguments = json.loads(function["arguments"])
+    except (KeyError, TypeError, ValueError):
+        return call  # not JSON: the template gets the text as it is
+    return {**call, "function": {**function, "arguments": arguments}}

@@ -1,0 +1,225 @@
+"""A Hugging Face model in this process, by vLLM: many rollouts in one batch, weights replaceable.
+
+    backend = VllmBackend.load("smollm2")  # or a folder
+    async with backend:
+        generation = await backend.generate(Request(messages=(Message("user", "Hi"),), seed=1))
+        weights_id = await backend.reload("/models/after-training")
+
+The same chats, ids and `weights_id` as `local/PATH` (`folder.py`), sampled by `vllm_engine.py`: paged
+keys and values, prompts that share a beginning computed once, CUDA graphs on a GPU. Results depend on
+the seed and, through rounding, on what else is in the batch.
+
+Not covered: what those modules do not cover; folders whose layers vLLM does not know.
+"""
+
+import asyncio
+import importlib.util
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from whale_bench.models.folder import (
+    SETTINGS,
+    FolderBackend,
+    Precision,
+    hash_folder,
+    load_tokenizer,
+    model_folder,
+    native_precision,
+    stop_ids,
+)
+from whale_envs.errors import UsageError
+
+if TYPE_CHECKING:
+    from whale_bench.models.sampling_loop import Job, Sampled
+    from whale_bench.models.vllm_engine import EngineThread
+
+INCIDENTAL = {
+    "_name_or_path",
+    "transformers_version",
+    "dtype",
+    "torch_dtype",
+    "use_cache",
+    "bos_token_id",
+    "eos_token_id",
+    "pad_token_id",
+}
+"""Settings in which the folders of a reload may differ: the engine was built without them."""
+
+
+class VllmBackend(FolderBackend):
+    """One model folder in vLLM. Use it as a context manager: leaving frees its memory.
+
+    One at a time may be open in a process.
+    """
+
+    default_concurrency = 64
+
+    def __init__(self, name: str, folder: Path, tokenizer: Any, config: Any, engine: "EngineThread") -> None:
+        super().__init__(name, hash_folder(folder), tokenizer, engine.context, config.vocab_size)
+        self._engine = engine
+        self._settings = _architecture(config)
+        self._shapes = _shapes(folder, config)
+        self._load_seconds = 0.0
+
+    @classmethod
+    def load(cls, path_or_name: str, *, precision: Precision | None = None) -> Self:
+        """Loads "smollm2" (fetched when missing) or a folder with safetensors and a chat template.
+
+        Args:
+            path_or_name: as on the command line behind "vllm/".
+            precision: None takes bfloat16 where the device computes in it, else float32.
+
+        Raises:
+            UsageError: the folder, the model or the installation cannot be used, or another vLLM
+                model is open in this process; says which.
+            InfrastructureError: "smollm2" could not be fetched.
+        """
+        started = time.perf_counter()
+        folder = model_folder("vllm", path_or_name)
+        _check_installation()
+        from whale_bench.models.vllm_engine import EngineThread
+
+        tokenizer, config, ends = _read(folder)
+        _shapes(folder, config)  # before seconds go into an engine
+        precision = precision or native_precision(_device())
+        context = getattr(config, "max_position_embeddings", 0)
+        engine = EngineThread(str(folder), precision=precision, context=context, ends=ends)
+        try:
+            backend = cls(f"vllm/{path_or_name}", folder, tokenizer, config, engine)
+        except BaseException:
+            engine.close()
+            raise
+        backend._load_seconds = time.perf_counter() - started
+        return backend
+
+    async def reload(self, folder: str | Path) -> str:
+        """Serves the weights, tokenizer and chat template of `folder` from now on; its `weights_id`.
+
+        Requests under way are finished with the old weights, later ones wait for the new. The files
+        are checked against what is served before anything is touched.
+
+        Raises:
+            UsageError: no model folder, another architecture, or weights that are missing or damaged.
+            InfrastructureError: vLLM failed in the middle; nothing is served any more.
+        """
+        path = model_folder("vllm", str(folder))
+        tokenizer, weights_id, ends = await asyncio.to_thread(self._check, path)
+
+        def swapped() -> None:
+            self._use(tokenizer)
+            self._engine.ends = ends
+            self.weights_id = weights_id
+
+        # Once begun, a swap ends: a caller that gives up does not leave half of the weights.
+        await asyncio.wrap_future(self._engine.reload(str(path), swapped=swapped))
+        return weights_id
+
+    async def _sample(self, job: "Job") -> "Sampled":
+        return await asyncio.wrap_future(self._engine.submit(job))
+
+    def seconds(self) -> dict[str, float]:
+        """Of "load", and of the engine's thread: "engine"."""
+        return {"load": self._load_seconds, "engine": self._engine.seconds}
+
+    async def __aexit__(self, *exc: object) -> None:
+        await asyncio.to_thread(self._engine.close)
+
+    def _check(self, folder: Path) -> tuple[Any, str, frozenset[int]]:
+        """Tokenizer, weights_id and stop ids of a folder that can replace the one served."""
+        tokenizer, config, ends = _read(folder)
+        refused = f"{str(folder)!r} cannot replace the weights of {self.name}: "
+        settings = _architecture(config)
+        for key in sorted(self._settings.keys() | settings.keys()):
+            if self._settings.get(key) != settings.get(key):
+                raise UsageError(
+                    f"{refused}{key} is {settings.get(key)!r}, served is {self._settings.get(key)!r}"
+                )
+        shapes = _shapes(folder, config)
+        for name in sorted(self._shapes.keys() | shapes.keys()):
+            if self._shapes.get(name) != shapes.get(name):
+                raise UsageError(
+                    f"{refused}{name!r} has shape {shapes.get(name)}, served is {self._shapes.get(name)}"
+                )
+        return tokenizer, hash_folder(folder), ends
+
+
+def _check_installation() -> None:
+    from whale_bench.models.vllm_engine import prepare_environment
+
+    prepare_environment()
+    if importlib.util.find_spec("vllm") is None:
+        raise UsageError(
+            'vllm is missing: pip install "whale-envs[vllm]" for a GPU; for a CPU `make vllm` in a clone'
+        )
+    try:
+        import torch
+        import transformers  # noqa: F401
+    except ImportError as error:
+        raise UsageError(f'{error.name} is missing: pip install "whale-envs[local]"') from error
+    if torch.version.cuda is None and importlib.util.find_spec("torchvision") is not None:
+        # vLLM imports it when it is there; a CUDA build beside a CPU torch fails at import and takes
+        # vLLM with it.
+        try:
+            import torchvision  # noqa: F401
+        except (ImportError, RuntimeError, OSError) as error:
+            raise UsageError(
+                f"torchvision does not fit this CPU build of torch ({error}), and vLLM cannot be imported "
+                "beside it: pip uninstall torchvision torchaudio torchcodec"
+            ) from error
+
+
+def _device() -> str:
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _read(folder: Path) -> tuple[Any, Any, frozenset[int]]:
+    """Tokenizer, config and stop ids."""
+    import transformers as installed
+
+    transformers: Any = installed  # its own type hints are incomplete
+    try:
+        config = transformers.AutoConfig.from_pretrained(folder, **SETTINGS)
+        tokenizer = load_tokenizer(folder)
+        if (folder / "generation_config.json").is_file():
+            ends = transformers.GenerationConfig.from_pretrained(folder)
+        else:
+            ends = transformers.GenerationConfig.from_model_config(config)
+    except (OSError, ValueError) as error:
+        if isinstance(error, UsageError):
+            raise
+        raise UsageError(f"cannot load the model in {str(folder)!r}: {error}") from error
+    return tokenizer, config, stop_ids(tokenizer, ends)
+
+
+def _architecture(config: Any) -> dict[str, Any]:
+    settings = json.loads(json.dumps(config.to_dict(), default=str))  # e.g. integer keys as text
+    return {key: value for key, value in settings.items() if key not in INCIDENTAL}
+
+
+def _shapes(folder: Path, config: Any) -> dict[str, tuple[int, ...]]:
+    """Shape per tensor, from the headers of all weight files; each must be whole."""
+    from safetensors import SafetensorError, safe_open
+
+    index = folder / "model.safetensors.index.json"
+    shapes = {}
+    try:
+        if index.is_file():
+            names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+            files = [folder / name for name in names]
+        else:
+            files = sorted(folder.glob("*.safetensors"))
+        for file in files:
+            with safe_open(file, framework="numpy") as weights:
+                for name in weights.keys():  # noqa: SIM118  # not a dict
+                    shapes[name] = tuple(weights.get_slice(name).get_shape())
+    except (SafetensorError, OSError, ValueError, KeyError) as error:
+        raise UsageError(f"the weights in {str(folder)!r} cannot be read: {error}") from error
+    if not shapes:
+        raise UsageError(f"{str(folder)!r} holds no *.safetensors")
+    if getattr(config, "tie_word_embeddings", False):
+        shapes.pop("lm_head.weight", None)  # written by some tools, read by none
+    return shapes
