@@ -1,0 +1,19 @@
+"""Runs to look at, made once."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from view_fakes import REPLIES, make_run  # noqa: E402
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with one run of each domain, named after it."""
+    folder = tmp_path_factory.mktemp("runs")
+    for domain in REPLIES:
+        make_run(domain, folder / domain)
+    return folder
