@@ -11,6 +11,7 @@ Not covered: the content of rollouts (`replay.py`), where they stand on disk (`i
 
 import hashlib
 import math
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -24,6 +25,10 @@ from whale_envs.errors import UsageError
 
 BINS = 12
 """Most bars of a histogram."""
+
+HEADLINE_CHARS = 300
+
+_FEN = re.compile(r"^FEN: (\S{15,80}) ([wb]) ", re.MULTILINE)
 
 MISSING_SHOWN = 50
 """Most keys of missing rollouts that a page lists."""
@@ -43,8 +48,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int | None
     """Sampled ones."""
     seconds: float
-    opening: str
-    """The beginning of the first observation."""
+    task: str
+    """The first observation in a line, see `headline`."""
     answer: str
     said: str
     """The beginning of the last sampled text."""
@@ -161,6 +166,19 @@ def _summary(settings: Mapping[str, Any], outcomes: Sequence[Outcome], stored: S
     )
 
 
+def headline(opening: str) -> str:
+    r"""What an observation asks, in a line of at most `HEADLINE_CHARS`.
+
+    >>> headline("Chess puzzle: …\nFEN: 8/8/8/8/8/4k3/8/4K2R w K - 0 1\n8 . .")
+    'White to move: 8/8/8/8/8/4k3/8/4K2R'
+    """
+    fen = _FEN.search(opening)
+    if fen:
+        return f"{'White' if fen[2] == 'w' else 'Black'} to move: {fen[1]}"
+    line = " ".join(opening[: 2 * HEADLINE_CHARS].split())
+    return line if len(line) <= HEADLINE_CHARS else f"{line[: HEADLINE_CHARS - 1]}…"
+
+
 def choose(outcomes: Iterable[tuple[str, bool]], most: int) -> set[str]:
     """At most `most` keys of (key, solved), the same each time, solved and failed as in the whole.
 
@@ -219,23 +237,29 @@ def _counted(values: Iterable[int], counts: Mapping[int, int]) -> list[Bin]:
 
 
 def _binned(values: Sequence[float], *, whole: bool) -> list[Bin]:
-    """Bars of equal width from the least to the greatest value; whole numbers share no bar in part."""
+    """Bars of one round width from the least to the greatest value; whole numbers share no bar in part."""
     if not values:
         return []
     low, high = min(values), max(values)
     if whole and high - low < BINS:
-        counts = Counter(int(value) for value in values)
-        return _counted(range(int(low), int(high) + 1), counts)
-    width = (high - low) / BINS or 1.0
+        return _counted(range(int(low), int(high) + 1), Counter(int(value) for value in values))
+    width = _round_width((high - low) / (BINS - 1) or high or 1.0)
     if whole:
-        width = math.ceil((high - low + 1) / BINS)
-    found = Counter(min(int((value - low) / width), BINS - 1) for value in values)
+        width = max(1.0, width)
+    first = math.floor(low / width)
+    found = Counter(math.floor(value / width) - first for value in values)
     bins = []
-    for number in range(1 if high == low else BINS):
-        first, last = low + number * width, low + (number + 1) * width
-        label = f"{first:,.0f}–{last - 1:,.0f}" if whole else f"{first:.3g}–{last:.3g}"
+    for number in range(max(found) + 1):
+        start, end = (first + number) * width, (first + number + 1) * width
+        label = f"{start:,.0f}–{end - 1:,.0f}" if whole else f"{start:.4g}–{end:.4g}"
         bins.append(Bin(label, found[number]))
     return bins
+
+
+def _round_width(least: float) -> float:
+    """The smallest of 1, 2, 5, 10, … (or 0.5, 0.2, …) that is no less than `least`."""
+    power = 10.0 ** math.floor(math.log10(least))
+    return next(power * step for step in (1, 2, 5, 10) if power * step >= least * (1 - 1e-9))
 
 
 def _groups(outcomes: Iterable[Outcome], k: int, shown_by: Sequence[str]) -> list[Group]:

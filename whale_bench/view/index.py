@@ -8,7 +8,7 @@ An index is good for the files whose names, sizes and times it was built from. I
 one of them differs, so a run that is still written can be looked at; a last line that is not whole yet
 is passed over. With `cached=False` it lives in memory and nothing is written anywhere.
 
-Not covered: several runs at once, and search in anything but keys, openings, answers and last texts.
+Not covered: several runs at once, and search in anything but keys, tasks, answers and last texts.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ import msgspec
 from whale_bench.records import Rollout
 from whale_bench.scoring import Summary
 from whale_bench.store import Outcome, RunStore, outcome_of
-from whale_bench.view.data import Overview, Row, overview_of
+from whale_bench.view.data import Overview, Row, headline, overview_of
 from whale_envs.core import Verdict
 from whale_envs.errors import UsageError
 from whale_envs.paths import cache_dir, make_cached_folder
@@ -35,7 +35,7 @@ FORMAT = 1
 MOST_ROWS = 500
 """Most rows of one page."""
 
-OPENING_CHARS, ANSWER_CHARS, SAID_CHARS = 300, 200, 300
+ANSWER_CHARS, SAID_CHARS = 200, 300
 
 Sort = Literal["order", "example", "solved", "stop", "turns", "tokens", "seconds"]
 Progress = Callable[[int, int], None]
@@ -46,16 +46,14 @@ CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE rollouts (
   id INTEGER PRIMARY KEY, key TEXT NOT NULL, example TEXT NOT NULL, sample INTEGER NOT NULL,
   reward REAL NOT NULL, stop TEXT NOT NULL, truncated INTEGER NOT NULL, turns INTEGER NOT NULL,
-  tokens INTEGER, seconds REAL NOT NULL, opening TEXT NOT NULL, answer TEXT NOT NULL, said TEXT NOT NULL,
+  tokens INTEGER, seconds REAL NOT NULL, task TEXT NOT NULL, answer TEXT NOT NULL, said TEXT NOT NULL,
   groups TEXT NOT NULL, haystack TEXT NOT NULL, part INTEGER NOT NULL, start INTEGER NOT NULL,
   size INTEGER NOT NULL);
 """
 _INDEXES = (
     "CREATE UNIQUE INDEX by_key ON rollouts (key); CREATE INDEX by_example ON rollouts (example, sample);"
 )
-_COLUMNS = (
-    "key, example, sample, reward, stop, truncated, turns, tokens, seconds, opening, answer, said, groups"
-)
+_COLUMNS = "key, example, sample, reward, stop, truncated, turns, tokens, seconds, task, answer, said, groups"
 _ORDER = {
     "order": "id", "example": "example", "solved": "reward", "stop": "stop", "turns": "turns",
     "tokens": "tokens", "seconds": "seconds",
@@ -74,7 +72,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     group: str = ""
     """As "name=value"."""
     text: str = ""
-    """Stands in key, opening, answer or last text, in any case."""
+    """Stands in key, task, answer or last text, in any case."""
     example: str = ""
     sort: Sort = "order"
     desc: bool = False
@@ -99,7 +97,7 @@ class ExampleRow(msgspec.Struct, frozen=True, kw_only=True):
     tokens: float | None
     seconds: float
     """Means."""
-    opening: str
+    task: str
     first: str
     """Key of one of them."""
 
@@ -215,7 +213,7 @@ class RunIndex:
         where, values = _where(query)
         total = self._count("COUNT(DISTINCT example)", where, values)
         means = "AVG(turns), AVG(tokens), AVG(seconds)"
-        columns = f"example, COUNT(*), SUM(reward > 0.5), {means}, MIN(opening), MIN(key)"
+        columns = f"example, COUNT(*), SUM(reward > 0.5), {means}, MIN(task), MIN(key)"
         order = f"{_ORDER_EXAMPLES[query.sort]} {'DESC' if query.desc else 'ASC'}, MIN(id)"
         found = self._select(columns, f"{where} GROUP BY example ORDER BY {order}", values, query)
         names = ExampleRow.__struct_fields__
@@ -373,12 +371,12 @@ def _fill(database: sqlite3.Connection, store: RunStore, state: bytes, progress:
 
 
 def _columns(line: _Line, place: _Place) -> tuple[Any, ...]:
-    opening, answer = line.opening[:OPENING_CHARS], (line.verdict.answer or "")[:ANSWER_CHARS]
+    task, answer = headline(line.opening), (line.verdict.answer or "")[:ANSWER_CHARS]
     said = line.segments[-1].text[:SAID_CHARS] if line.segments else ""
-    haystack = "\n".join((line.key, opening, answer, said)).lower()
+    haystack = "\n".join((line.key, task, answer, said)).lower()
     return (
         line.key, line.example_id, line.sample, line.verdict.reward, line.stop_condition, line.truncated,
-        len(line.segments), line.sampled_tokens, line.seconds, opening, answer, said,
+        len(line.segments), line.sampled_tokens, line.seconds, task, answer, said,
         msgspec.json.encode(line.groups).decode(), haystack, *place,
     )  # fmt: skip
 

@@ -2,7 +2,7 @@ r"""One rollout as a sequence of frames: what the harness showed, what the model
 
     replay = replay_of(rollout)
     [frame.title for frame in replay.frames]
-    # ["Turn 1: the harness shows 2 messages", "Turn 1: the model: f3f8", "Turn 1: the environment: …", …]
+    # ["2 messages", "f3f8", "f3f8 is right. The opponent replied e8d7.", …]
 
 A frame holds blocks of typed text, so that the page knows nothing of domains: a tool call becomes a
 program or a query, a search result titled passages, and whatever is not recognised is text. Messages
@@ -24,6 +24,7 @@ import msgspec
 from whale_bench.models.base import Message
 from whale_bench.records import Rollout, Segment, Step
 from whale_bench.view.board import Position, Shown, walk
+from whale_bench.view.data import headline
 from whale_envs.core import ToolCall, parse_action
 from whale_envs.text import split_thinking
 
@@ -78,7 +79,8 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
     domain: str
     example_id: str
     sample: int
-    opening: list[Block]
+    task: str
+    """What the rollout was about, in a line."""
     messages: list[Sent]
     frames: list[Frame]
     correct: bool
@@ -117,7 +119,7 @@ def replay_of(rollout: Rollout) -> Replay:
         domain=rollout.domain,
         example_id=rollout.example_id,
         sample=rollout.sample,
-        opening=text_blocks(rollout.opening),
+        task=headline(rollout.opening),
         messages=sent,
         frames=frames,
         correct=verdict.correct,
@@ -167,7 +169,7 @@ def _shows(number: int, sent: list[int], last: list[int], segment: Segment, show
     return Frame(
         actor="harness",
         turn=number + 1,
-        title=f"Turn {number + 1}: the harness shows {_many(new, 'new message' if known else 'message')}",
+        title=_many(new, "new message" if known else "message"),
         facts=facts,
         sent=sent,
         known=known,
@@ -184,7 +186,7 @@ def _model(number: int, segment: Segment, shown: Shown | None) -> Frame:
     return Frame(
         actor="model",
         turn=number + 1,
-        title=f"Turn {number + 1}: the model: {summary or 'says nothing'}",
+        title=summary or "says nothing",
         blocks=blocks or [Block("text", segment.text)],
         facts=facts,
         board=(shown.attempted or shown.before) if shown else None,
@@ -195,10 +197,11 @@ def _answer(number: int, step: Step, segment: Segment | None, shown: Shown | Non
     """What became of an action: as what the harness read the reply, and what came back."""
     turn, board = number + 1, shown.after if shown else None
     if step.action is None:
-        title = f"Turn {turn}: the harness asks again: {_line(step.feedback)}"
+        title = f"asks again: {_line(step.feedback)}"
         return Frame(
             actor="harness", turn=turn, title=title, blocks=text_blocks(step.observation), board=board
         )
+    title = _line(step.feedback) or step.event
     call = parse_action(step.action)
     blocks = []
     if isinstance(call, ToolCall):
@@ -211,13 +214,12 @@ def _answer(number: int, step: Step, segment: Segment | None, shown: Shown | Non
         blocks += _observed(step.observation)
     else:
         blocks += text_blocks(step.observation)
-    if step.feedback:
+    if step.feedback and title != step.feedback:
         blocks.insert(0, Block("feedback", step.feedback))
-    said = f"Turn {turn}: the environment: {_line(step.feedback) or step.event}"
     return Frame(
         actor="environment",
         turn=turn,
-        title=said,
+        title=title,
         blocks=blocks,
         facts=[("event", step.event)],
         board=board,
@@ -242,7 +244,7 @@ def _verdict(rollout: Rollout, shown: Shown | None, frames: list[Frame]) -> Fram
     return Frame(
         actor="verdict",
         turn=max(1, len(rollout.segments)),
-        title=f"Verdict: {word}" + ("" if verdict.reason == word else f" ({_line(verdict.reason)})"),
+        title=word + ("" if verdict.reason == word else f": {_line(verdict.reason)}"),
         blocks=blocks,
         facts=facts,
         board=boards[-1] if boards else shown.after if shown else None,

@@ -6,7 +6,7 @@ import { h, number, options, field, seconds } from "./dom.js";
 import { overviewSections } from "./overview.js";
 import { ReplayView } from "./replay.js";
 import { EmbeddedSource, RemoteSource } from "./source.js";
-import { RolloutTable, short } from "./table.js";
+import { RolloutTable } from "./table.js";
 
 const config = JSON.parse(document.getElementById("config").textContent);
 const main = document.getElementById("main");
@@ -117,8 +117,8 @@ function head(shown, siblings, key, beside) {
     options([["", "nothing"], ...others.map((row) => [row.key, words(row)])], beside ?? ""));
   return h("div", { class: "heading" }, h("nav", { class: "crumbs", "aria-label": "Rollouts of this example" }, h("a", { href: address({}) }, "‹ All rollouts"),
       go(siblings[place - 1], "previous sample"), go(siblings[place + 1], "next sample")),
-    h("h1", {}, `Example ${short(shown.example_id)}`),
-    h("p", { class: "lead" }, shown.domain, h("span", { class: "folder" }, `${shown.reward > 0.5 ? "solved" : "failed"}: ${shown.stop_condition}`)),
+    h("h1", { class: "task-line" }, shown.task.length > 160 ? `${shown.task.slice(0, 159)}…` : shown.task || "A rollout"),
+    h("p", { class: "lead" }, h("span", { class: "folder" }, shown.example_id)),
     others.length > 0 ? field("beside", "Side by side with", select) : h("p", { class: "note" }, "No other rollout of this example is here."));
 }
 

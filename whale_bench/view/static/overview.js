@@ -9,10 +9,12 @@ export function overviewSections(overview, onGroup) {
     overview.groups.length > 0 && groups(overview, onGroup), details(overview), summary.examples === 0 && null];
 }
 
-function heading({ summary, folder }) {
+function heading({ summary, folder, settings }) {
   return h("div", { class: "heading" }, h("h1", {}, summary.model),
     h("p", { class: "lead" }, `${summary.domain}, ${summary.tier}/${summary.split}: ${many(summary.examples, "example")} × ${many(summary.k, "rollout")}`,
-      h("span", { class: "folder" }, folder)));
+      h("span", { class: "folder" }, folder)),
+    h("dl", { class: "facts ids" }, [["weights", settings.weights_id], ["harness", settings.harness_id]].map(([name, id]) =>
+      h("div", {}, h("dt", {}, name), h("dd", {}, h("code", {}, id ?? "unknown"))))));
 }
 
 function notices({ summary, missing, missing_keys: keys, damaged, sample }) {

@@ -3,11 +3,11 @@
 
 import { blocks, facts, messages } from "./blocks.js";
 import { board } from "./board.js";
-import { h } from "./dom.js";
+import { h, plain } from "./dom.js";
 import { outcome } from "./table.js";
 
 const PAUSE_MS = 1600;
-const WORDS = { harness: "harness", model: "model", environment: "environment", verdict: "verdict" };
+const place = (frame) => (frame.actor === "verdict" ? "verdict" : `${frame.turn} ${frame.actor}`);
 
 /** One rollout's frames; `show(number)` opens one of them. */
 class Lane {
@@ -16,7 +16,7 @@ class Lane {
     this.board = replay.frames.some((frame) => frame.board) ? h("div", { class: "stage" }) : null;
     this.items = replay.frames.map((frame, number) => {
       const body = h("div", { class: "frame-body" }, facts(frame.facts), frame.sent ? messages(frame, replay.messages) : null, blocks(frame.blocks));
-      return h("details", { class: `frame ${frame.actor}` }, h("summary", {}, h("span", { class: "actor" }, WORDS[frame.actor]), h("span", { class: "frame-title" }, frame.title)), body);
+      return h("details", { class: `frame ${frame.actor}` }, h("summary", {}, h("span", { class: "actor" }, place(frame)), h("span", { class: "frame-title" }, frame.title)), body);
     });
     const heading = h("h2", {}, `Sample ${replay.sample} `, outcome(replay.correct, replay.truncated));
     const groups = replay.groups.map(([group, value]) => [group.replaceAll("_", " "), value]);
@@ -41,7 +41,7 @@ class Lane {
       this.board.replaceChildren(...(position ? [board(position), h("p", { class: "board-words" }, position.alt)] : []));
     }
     if (scroll && !this.board) this.items[now].scrollIntoView({ block: "nearest" });
-    return frame.title;
+    return `${frame.actor === "verdict" ? "" : `turn ${frame.turn}, `}${frame.actor}: ${frame.title}`;
   }
 }
 
@@ -76,7 +76,7 @@ export class ReplayView {
     this.step = step;
     const titles = this.lanes.map((lane) => lane.show(step, !quiet));
     this.count.textContent = `step ${step + 1} of ${this.length}`;
-    if (!quiet) this.live.textContent = `Step ${step + 1} of ${this.length}. ${titles.join(". Beside it: ")}`;
+    if (!quiet) this.live.textContent = plain(`Step ${step + 1} of ${this.length}. ${titles.join(". Beside it: ")}`);
     this.#enable();
     this.onStep(step);
   }

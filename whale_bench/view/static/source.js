@@ -41,7 +41,7 @@ function matches(row, { outcome, stop, group, text, example }) {
   if (stop && row.stop !== stop) return false;
   if (example && row.example !== example) return false;
   if (group && !row.groups.some(([name, value]) => `${name}=${value}` === group)) return false;
-  return !text || [row.key, row.opening, row.answer, row.said].join("\n").toLowerCase().includes(text.toLowerCase());
+  return !text || [row.key, row.task, row.answer, row.said].join("\n").toLowerCase().includes(text.toLowerCase());
 }
 
 function byExample(rows) {
@@ -52,7 +52,7 @@ function byExample(rows) {
   }
   const mean = (list) => (list.length ? list.reduce((sum, value) => sum + value, 0) / list.length : null);
   return [...found].map(([example, list]) => ({
-    example, rollouts: list.length, solved: list.filter(solved).length, opening: list[0].opening, first: list[0].key,
+    example, rollouts: list.length, solved: list.filter(solved).length, task: list[0].task, first: list[0].key,
     turns: mean(list.map((row) => row.turns)), seconds: mean(list.map((row) => row.seconds)),
     tokens: mean(list.map((row) => row.tokens).filter((tokens) => tokens !== null)),
   }));

@@ -97,14 +97,14 @@ export class RolloutTable {
 
   #rollout(row) {
     const solved = row.reward > 0.5;
-    return h("tr", {}, h("th", { scope: "row" }, h("a", { href: this.link(row.key), class: "task" }, row.opening.slice(0, 60) || row.example),
+    return h("tr", {}, h("th", { scope: "row" }, h("a", { href: this.link(row.key), class: "task" }, row.task.slice(0, 60) || row.example),
         h("span", { class: "sub" }, `${short(row.example)}, sample ${row.sample}`)),
       h("td", {}, outcome(solved, row.truncated)), h("td", {}, row.stop), cell(number(row.turns)),
       cell(row.tokens === null ? "–" : number(row.tokens)), cell(seconds(row.seconds)), h("td", { class: "answer" }, row.answer || "–"));
   }
 
   #example(row) {
-    return h("tr", {}, h("th", { scope: "row" }, h("button", { type: "button", class: "link task", onclick: () => this.#change({ ...EMPTY, example: row.example }) }, row.opening.slice(0, 60) || row.example),
+    return h("tr", {}, h("th", { scope: "row" }, h("button", { type: "button", class: "link task", onclick: () => this.#change({ ...EMPTY, example: row.example }) }, row.task.slice(0, 60) || row.example),
         h("span", { class: "sub" }, short(row.example))),
       h("td", {}, `${row.solved} of ${row.rollouts}`), cell(number(row.rollouts)), cell(row.turns.toFixed(1)),
       cell(row.tokens === null ? "–" : row.tokens.toFixed(1)), cell(seconds(row.seconds)));
