@@ -47,6 +47,16 @@ _HEADERS = {
 }
 
 
+class _Open:
+    """A run whose index is open, or being built."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.read = self.total = 0
+        """Bytes, while it is built."""
+        self.task = asyncio.create_task(asyncio.to_thread(_open_index, self))
+
+
 class ViewServer:
     """Serves while it is open.
 
@@ -189,16 +199,6 @@ class ViewServer:
             if run is None:
                 run = self._open[name] = _Open(self._found[name])
         return run
-
-
-class _Open:
-    """A run whose index is open, or being built."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.read = self.total = 0
-        """Bytes, while it is built."""
-        self.task = asyncio.create_task(asyncio.to_thread(_open_index, self))
 
 
 async def _is_stale(run: _Open) -> bool:

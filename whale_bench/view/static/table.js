@@ -48,7 +48,7 @@ export class RolloutTable {
       select("outcome", "Outcome", [["", "all"], ["solved", "solved"], ["failed", "failed"], ["truncated", "truncated"]]),
       select("stop", "Ended by", [["", "anything"], ...stops]),
       groups.length > 0 && select("group", "Group", [["", "all"], ...groups.map(({ name, value }) => [`${name}=${value}`, plain(`${name}: ${value}`)])]),
-      field("filter-text", "Text in task, answer or key", search),
+      field("filter-text", "Search text", search),
       field("filter-by", "Rows", h("select", { onchange: (event) => this.#change({ by: event.target.value, sort: "order", desc: false }) },
         options([["rollout", "rollouts"], ["example", "examples"]], "rollout"))),
       h("p", { class: "field" }, h("button", { type: "button", onclick: () => this.#change({ ...EMPTY }) }, "Clear filters")));
