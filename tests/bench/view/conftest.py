@@ -4,10 +4,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from view_fakes import REPLIES, make_run
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from view_fakes import REPLIES, make_run  # noqa: E402
+sys.path.append(str(Path(__file__).parent.parent))  # for bench_fakes, where these tests run alone
 
 
 @pytest.fixture(scope="session")

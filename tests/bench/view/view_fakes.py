@@ -46,7 +46,9 @@ def math(request: Request) -> str | Generation:
 def search(request: Request) -> str:
     rng = Random(request.seed)
     if len(request.messages) == 2 and rng.random() < 0.8:
-        return f"<search>{request.host.random_action(rng)[8:-9]} {request.messages[-1].content[10:60]}</search>"
+        return (
+            f"<search>{request.host.random_action(rng)[8:-9]} {request.messages[-1].content[10:60]}</search>"
+        )
     return request.host.oracle_action() if rng.random() < 0.7 else f"<answer>{HOSTILE}</answer>"
 
 
@@ -59,9 +61,7 @@ class Counted(ScriptedModel):
     async def generate(self, request: Request) -> Generation:
         said = await super().generate(request)
         words = sum(len(message.content.split()) for message in request.messages)
-        return Generation(
-            text=said.text, raw_text=said.raw_text, usage=Usage(words, len(said.text.split()))
-        )
+        return Generation(text=said.text, raw_text=said.raw_text, usage=Usage(words, len(said.text.split())))
 
 
 def make_run(domain: str, folder: Path, *, n: int = 8, k: int = 4, backend: Backend | None = None) -> Path:
