@@ -1,4 +1,4 @@
-"""The command `whale-bench`: evaluate, compare, export, and what helps with it.
+"""The command `whale-bench`: evaluate, compare, view, export, and what helps with it.
 
     whale-bench eval chess_puzzles --model scripted/random -n 8
 
@@ -6,7 +6,7 @@ Exit codes: 0 done; 1 findings of check-harness; 2 misuse, with one line that sa
 some rollouts are missing; 130 interrupted. Heavy modules are imported inside the commands, so that
 --help answers at once.
 
-Not covered: looking at rollouts.
+Not covered: training, search, submissions.
 """
 
 import io
@@ -177,6 +177,32 @@ def schema_command(name: Annotated[str, typer.Argument(help="run, rollout, summa
     from whale_bench.schemas import read_schema
 
     typer.echo(read_schema(name), nl=False)
+
+
+@app.command()
+def view(
+    run: Annotated[Path, typer.Argument(help="A run folder; with --serve also a folder of runs.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Page to write; without it, report.html in the run.")
+    ] = None,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Serve runs of any size to this machine's browser, till Ctrl-C.")
+    ] = False,
+    port: Annotated[int, typer.Option(help="Of --serve; 0 takes a free one.")] = 0,
+    no_open: Annotated[bool, typer.Option("--no-open", help="Open no browser.")] = False,
+) -> None:
+    """Look at a run: scores, distributions, every rollout replayed, in one page or by a server."""
+    from whale_bench.view import command
+    from whale_envs.errors import UsageError
+
+    if serve:
+        if out is not None:
+            raise UsageError(f"--serve writes no page: leave out --out {out}")
+        command.serve(run, port=port, browser=not no_open)
+    else:
+        if port:
+            raise UsageError(f"--port {port} is of --serve, which is not given")
+        command.show(run, out=out, browser=not no_open)
 
 
 @app.command("list")

@@ -191,7 +191,7 @@ class RunStore:
         """
         decoder = msgspec.json.Decoder(Rollout)
         seen: set[str] = set()
-        for part in self._parts():
+        for part in self.parts():
             for number, line in enumerate(_lines(part), start=1):
                 try:
                     row = decoder.decode(line)
@@ -202,15 +202,23 @@ class RunStore:
                         stacklevel=2,
                     )
                     continue
-                for name in _OF_THE_RUN:
-                    if name in self.settings and getattr(row, name) != self.settings[name]:
-                        raise UsageError(
-                            f"{part}:{number}: rollout {row.key!r} is of another run: its {name} is "
-                            f"{getattr(row, name)!r}, that of run.toml is {self.settings[name]!r}"
-                        )
+                self.check_belongs(row, f"{part}:{number}")
                 if row.key not in seen:
                     seen.add(row.key)
                     yield row
+
+    def check_belongs(self, row: Any, place: str) -> None:
+        """Whether a line, with the fields that all lines of a run share, is one of this run.
+
+        Raises:
+            UsageError: it is not; names its `place`.
+        """
+        for name in _OF_THE_RUN:
+            if name in self.settings and getattr(row, name) != self.settings[name]:
+                raise UsageError(
+                    f"{place}: rollout {row.key!r} is of another run: its {name} is "
+                    f"{getattr(row, name)!r}, that of run.toml is {self.settings[name]!r}"
+                )
 
     def outcomes(self) -> Iterator[Outcome]:
         """The outcome of every rollout once."""
@@ -248,11 +256,12 @@ class RunStore:
         except OSError as error:
             raise InfrastructureError(f"{self.folder / name}: cannot be written: {error}") from error
 
-    def _parts(self) -> list[Path]:
+    def parts(self) -> list[Path]:
+        """The files of rollouts, in the order in which they were written."""
         return sorted(self.folder.glob("rollouts-*.jsonl"))
 
     def _next_part(self) -> Path:
-        numbers = [part.stem.removeprefix("rollouts-") for part in self._parts()]
+        numbers = [part.stem.removeprefix("rollouts-") for part in self.parts()]
         number = max((int(number) for number in numbers if number.isdecimal()), default=-1) + 1
         return self.folder / f"rollouts-{number:04d}.jsonl"
 

@@ -1,0 +1,291 @@
+"""What a page shows of a run as a whole: scores, distributions, groups, and one row per rollout.
+
+    overview = overview_of(store.settings, outcomes, summary, folder="runs/demo", damaged=0)
+    overview.summary.score.mean
+
+Numbers are over all finished rollouts, however few of them a page holds. Which ones it holds is
+`choose`: a share of the solved and of the failed ones as in the whole, by a hash of their keys.
+
+Not covered: the content of rollouts (`replay.py`), where they stand on disk (`index.py`).
+"""
+
+import hashlib
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from whale_bench.scoring import Score, Summary, mean_at_k, summarise
+from whale_bench.store import Outcome
+from whale_envs import DOMAINS
+from whale_envs.errors import UsageError
+
+BINS = 12
+"""Most bars of a histogram."""
+
+HEADLINE_CHARS = 300
+
+_FEN = re.compile(r"^FEN: (\S{15,80}) ([wb]) ", re.MULTILINE)
+
+MISSING_SHOWN = 50
+"""Most keys of missing rollouts that a page lists."""
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """A rollout in a table."""
+
+    key: str
+    example: str
+    sample: int
+    reward: float
+    stop: str
+    truncated: bool
+    turns: int
+    """Calls of the model."""
+    tokens: int | None
+    """Sampled ones."""
+    seconds: float
+    task: str
+    """The first observation in a line, see `headline`."""
+    answer: str
+    said: str
+    """The beginning of the last sampled text."""
+    groups: list[tuple[str, str]]
+
+
+class Bin(msgspec.Struct, frozen=True):
+    """A bar: how many values are in [low, high]."""
+
+    label: str
+    count: int
+
+
+class Histogram(msgspec.Struct, frozen=True):
+    title: str
+    unit: str
+    """What is counted, e.g. "examples"."""
+    bins: list[Bin]
+    note: str = ""
+
+
+class Group(msgspec.Struct, frozen=True, kw_only=True):
+    """The examples that share a value, e.g. "band" and "easy"."""
+
+    name: str
+    value: str
+    main: bool
+    """Whether tables in the terminal show it too."""
+    examples: int
+    rollouts: int
+    mean: float
+    """Mean reward over finished rollouts."""
+    low: float | None
+    high: float | None
+    """95% interval clustered by example; None while one of its examples lacks rollouts."""
+
+
+class Overview(msgspec.Struct, frozen=True, kw_only=True):
+    """A run, without its rollouts."""
+
+    folder: str
+    settings: dict[str, Any]
+    """run.toml."""
+    summary: Summary
+    missing: int
+    """Rollouts that never finished."""
+    missing_keys: list[str]
+    """The first of their keys, as far as they are known."""
+    damaged: int
+    """Lines that could not be read and were passed over."""
+    histograms: list[Histogram]
+    groups: list[Group]
+
+
+def overview_of(
+    settings: Mapping[str, Any],
+    outcomes: Sequence[Outcome],
+    stored: Summary | None,
+    *,
+    folder: str,
+    damaged: int,
+) -> Overview:
+    """The overview of a run.
+
+    Args:
+        settings: run.toml.
+        outcomes: every finished rollout once.
+        stored: summary.json; used where it is one of just these rollouts, otherwise scores are computed.
+        folder: how the page calls the run's folder.
+        damaged: see `Overview`.
+    """
+    k = int(settings["k"])
+    if stored is None or stored.rollouts != len(outcomes) or stored.k != k:
+        stored = _summary(settings, outcomes, stored)
+    seen = {o.key for o in outcomes}
+    keys = [key for key in stored.missing if key not in seen]
+    known = [key for key in keys if not key.startswith(_UNKNOWN)]
+    shown_by = DOMAINS[stored.domain].shown_by if stored.domain in DOMAINS else ()
+    return Overview(
+        folder=folder,
+        settings=dict(settings),
+        summary=msgspec.structs.replace(stored, missing=[]),
+        missing=len(keys),
+        missing_keys=known[:MISSING_SHOWN],
+        damaged=damaged,
+        histograms=_histograms(outcomes, k),
+        groups=_groups(outcomes, k, shown_by),
+    )
+
+
+_UNKNOWN = "not begun "
+
+
+def _summary(settings: Mapping[str, Any], outcomes: Sequence[Outcome], stored: Summary | None) -> Summary:
+    """Scores of a run whose summary.json is missing or older than its rollouts.
+
+    The ids of examples that no rollout has begun are not looked up, for that may need the network.
+    """
+    k, n, split = int(settings["k"]), int(settings["n"]), str(settings["split"])
+    seen = list(dict.fromkeys(o.example_id for o in outcomes))
+    examples = seen + [f"{_UNKNOWN}{number}" for number in range(len(seen), n)]
+    keys: dict[str, tuple[str, int]] = {}
+    for example in examples:
+        prefix = example if example.startswith(_UNKNOWN) else f"{split}:{example}"
+        keys |= {f"{prefix}:{sample}": (example, sample) for sample in range(k)}
+    if not keys:
+        raise UsageError("the run's settings ask for no rollout")
+    return summarise(
+        outcomes,
+        keys=keys,
+        settings=settings,
+        seconds=stored.seconds if stored else {},
+        problems=stored.problems if stored else {},
+    )
+
+
+def headline(opening: str) -> str:
+    r"""What an observation asks, in a line of at most `HEADLINE_CHARS`.
+
+    >>> headline("Chess puzzle: …\nFEN: 8/8/8/8/8/4k3/8/4K2R w K - 0 1\n8 . .")
+    'White to move: 8/8/8/8/8/4k3/8/4K2R'
+    """
+    fen = _FEN.search(opening)
+    if fen:
+        return f"{'White' if fen[2] == 'w' else 'Black'} to move: {fen[1]}"
+    line = " ".join(opening[: 2 * HEADLINE_CHARS].split())
+    return line if len(line) <= HEADLINE_CHARS else f"{line[: HEADLINE_CHARS - 1]}…"
+
+
+def choose(outcomes: Iterable[tuple[str, bool]], most: int) -> set[str]:
+    """At most `most` keys of (key, solved), the same each time, solved and failed as in the whole.
+
+    >>> sorted(choose([("a", True), ("b", True), ("c", False), ("d", False)], 2))
+    ['b', 'c']
+    """
+    strata: dict[bool, list[str]] = {True: [], False: []}
+    for key, solved in outcomes:
+        strata[solved].append(key)
+    total = sum(map(len, strata.values()))
+    if total <= most:
+        return {key for keys in strata.values() for key in keys}
+    share = round(most * len(strata[True]) / total)
+    for solved in (True, False):  # a stratum that exists is seen, however small
+        if strata[solved] and most > 1:
+            share = max(share, 1) if solved else min(share, most - 1)
+    wanted = {True: min(share, len(strata[True])), False: min(most - share, len(strata[False]))}
+    return {key for solved, keys in strata.items() for key in sorted(keys, key=_rank)[: wanted[solved]]}
+
+
+def _rank(key: str) -> bytes:
+    return hashlib.sha256(key.encode()).digest()
+
+
+def _histograms(outcomes: Sequence[Outcome], k: int) -> list[Histogram]:
+    solved: Counter[str] = Counter()
+    for outcome in outcomes:
+        solved[outcome.example_id] += outcome.verdict.correct
+    per_example = Counter(solved.values())
+    tokens = [o.sampled_tokens for o in outcomes if o.sampled_tokens is not None]
+    unknown = len(outcomes) - len(tokens)
+    return [
+        Histogram(
+            f"Solved rollouts of {k}, per example",
+            "examples",
+            _counted(range(k + 1), per_example) if k < BINS else _binned(list(solved.values()), whole=True),
+        ),
+        Histogram("Turns", "rollouts", _binned([o.model_calls for o in outcomes], whole=True)),
+        Histogram(
+            "Sampled tokens",
+            "rollouts",
+            _binned(tokens, whole=True),
+            f"{unknown:,} rollouts without a count" if unknown else "",
+        ),
+        Histogram("Seconds", "rollouts", _binned([o.seconds for o in outcomes], whole=False)),
+        Histogram(
+            "Ended by",
+            "rollouts",
+            [Bin(name, count) for name, count in Counter(o.stop_condition for o in outcomes).most_common()],
+        ),
+    ]
+
+
+def _counted(values: Iterable[int], counts: Mapping[int, int]) -> list[Bin]:
+    return [Bin(str(value), counts.get(value, 0)) for value in values]
+
+
+def _binned(values: Sequence[float], *, whole: bool) -> list[Bin]:
+    """Bars of one round width from the least to the greatest value; whole numbers share no bar in part."""
+    if not values:
+        return []
+    low, high = min(values), max(values)
+    if whole and high - low < BINS:
+        return _counted(range(int(low), int(high) + 1), Counter(int(value) for value in values))
+    width = _round_width((high - low) / (BINS - 1) or high or 1.0)
+    if whole:
+        width = max(1.0, width)
+    first = math.floor(low / width)
+    found = Counter(math.floor(value / width) - first for value in values)
+    bins = []
+    for number in range(max(found) + 1):
+        start, end = (first + number) * width, (first + number + 1) * width
+        label = f"{start:,.0f}–{end - 1:,.0f}" if whole else f"{start:.4g}–{end:.4g}"
+        bins.append(Bin(label, found[number]))
+    return bins
+
+
+def _round_width(least: float) -> float:
+    """The smallest of 1, 2, 5, 10, … (or 0.5, 0.2, …) that is no less than `least`."""
+    power = 10.0 ** math.floor(math.log10(least))
+    return next(power * step for step in (1, 2, 5, 10) if power * step >= least * (1 - 1e-9))
+
+
+def _groups(outcomes: Iterable[Outcome], k: int, shown_by: Sequence[str]) -> list[Group]:
+    """All groups, those that tables show first, then by name and value."""
+    rewards: dict[tuple[str, str], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for outcome in outcomes:
+        for pair in dict.fromkeys(outcome.groups):
+            rewards[pair][outcome.example_id].append(outcome.verdict.reward)
+    order = {name: number for number, name in enumerate(shown_by)}
+    found = []
+    for name, value in sorted(rewards, key=lambda pair: (order.get(pair[0], len(order)), *pair)):
+        examples = list(rewards[name, value].values())
+        flat = [reward for samples in examples for reward in samples]
+        score: Score | None = None
+        if all(len(samples) == k for samples in examples):
+            score = mean_at_k(examples)
+        found.append(
+            Group(
+                name=name,
+                value=value,
+                main=name in order,
+                examples=len(examples),
+                rollouts=len(flat),
+                mean=math.fsum(flat) / len(flat),
+                low=score.low if score else None,
+                high=score.high if score else None,
+            )
+        )
+    return found

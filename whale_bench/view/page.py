@@ -1,0 +1,156 @@
+"""One HTML page that needs nothing else: styles, scripts and data inlined, no request to anywhere.
+
+    write_report(Path("runs/demo"), Path("runs/demo/report.html"))
+
+The page's parts are in `static/`; modules are joined in the order of their imports. Data of a run goes in
+as gzip in base64, so no text of a rollout can be markup, and it only ever becomes text nodes
+(`static/dom.js`). A content security policy allows the page's own script and style, by their hashes, and
+nothing else: no other script, no image, no font, no connection.
+
+A run of more than `MOST` rollouts has that many in its page, see `data.choose`.
+
+Not covered: browsers before 2024, which lack `light-dark()`; `server.py` for runs that are large.
+"""
+
+import base64
+import gzip
+import hashlib
+import html
+import re
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from whale_bench.view.board import pieces
+from whale_bench.view.data import choose
+from whale_bench.view.index import MOST_ROWS, Progress, Query, RunIndex
+from whale_bench.view.replay import replay_of
+from whale_envs import __version__
+from whale_envs.errors import UsageError
+
+MOST = 2_000
+"""Most rollouts whose content one page holds."""
+
+MODULES = (
+    "dom.js", "python.js", "board.js", "blocks.js", "charts.js", "source.js", "overview.js", "table.js",
+    "replay.js", "app.js",
+)  # fmt: skip
+"""In the order in which they need one another."""
+
+_IMPORT = re.compile(r"^import [^;]*;\n", re.MULTILINE)
+_EXPORT = re.compile(r"^export (?=const |class |function |async )", re.MULTILINE)
+_PLACE = re.compile(r"\{\{(\w+)\}\}")
+
+
+class Shell(NamedTuple):
+    """A page and the policy it is under."""
+
+    html: str
+    policy: str
+
+
+class Written(NamedTuple):
+    """What `write_report` made."""
+
+    path: Path
+    size: int
+    """Bytes."""
+    shown: int
+    of: int
+    """Rollouts in the page, and in the run."""
+
+
+def write_report(folder: Path, out: Path, *, most: int = MOST, progress: Progress | None = None) -> Written:
+    """Writes a run's page, whole or not at all.
+
+    Raises:
+        UsageError: the folder is no run, or the page cannot be written.
+    """
+    with RunIndex.open(folder, cached=False, progress=progress) as index:
+        keys = choose(index.outcomes(), most)
+        total = index.rows(Query(limit=0)).total
+        data = _data(index, keys, total)
+        title = f"{index.store.settings['model']} on {index.store.settings['domain']}"
+    page = shell({"source": "embedded"}, title=title, data=data).html.encode()
+    temporary = out.with_name(f".{out.name}.half-written")
+    try:
+        temporary.write_bytes(page)
+        temporary.replace(out)
+    except OSError as error:
+        raise UsageError(f"{out}: the page cannot be written: {error}") from error
+    return Written(out, len(page), len(keys), total)
+
+
+def shell(config: Mapping[str, Any], *, title: str, data: bytes = b"", connect: str = "'none'") -> Shell:
+    """The page around its data.
+
+    Args:
+        config: what `static/app.js` reads: the kind of source.
+        title: of the document, before its script runs.
+        data: what an embedded source reads, as JSON.
+        connect: where the page may ask for data, as a policy says it.
+    """
+    style, script = _style(), _script()
+    policy = (
+        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; "
+        f"connect-src {connect}; base-uri 'none'; form-action 'none'"
+    )
+    parts = {
+        "csp": html.escape(policy, quote=False),
+        "title": html.escape(title),
+        "style": style,
+        "footer": f"whale-envs {html.escape(__version__)}",
+        "pieces": pieces(),
+        "config": msgspec.json.encode(config).decode().replace("<", "\\u003c"),
+        "data": base64.b64encode(gzip.compress(data, 6, mtime=0)).decode() if data else "",
+        "script": script,
+    }
+    template = _static("page.html")
+    return Shell(_PLACE.sub(lambda place: parts[place[1]], template), policy)
+
+
+def _data(index: RunIndex, keys: set[str], total: int) -> bytes:
+    rows, replays, offset = [], [], 0
+    while page := index.rows(Query(offset=offset, limit=MOST_ROWS)).rows:
+        rows += [row for row in page if row.key in keys]
+        offset += len(page)
+    for row in rows:
+        rollout = index.rollout(row.key)
+        if rollout is None:
+            raise UsageError(f"{index.store.folder}: rollout {row.key!r} is gone")
+        replays.append(replay_of(rollout))
+    sample = {"shown": len(rows), "of": total}
+    return msgspec.json.encode(
+        {
+            "overview": msgspec.Raw(index.overview_json),
+            "sample": sample,
+            "rows": rows,
+            "replays": replays,
+        }
+    )
+
+
+@cache
+def _style() -> str:
+    return f"\n{_static('style.css')}"
+
+
+@cache
+def _script() -> str:
+    """All modules as one, which is why no two of them may use one name at their top."""
+    joined = "\n".join(_EXPORT.sub("", _IMPORT.sub("", _static(name))) for name in MODULES)
+    if "</script" in joined.lower() or "<!--" in joined:
+        raise AssertionError("a script that ends itself")
+    return f"\n{joined}"
+
+
+def _static(name: str) -> str:
+    return (files("whale_bench.view") / "static" / name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

@@ -1,0 +1,318 @@
+r"""One rollout as a sequence of frames: what the harness showed, what the model did, what came back, why.
+
+    replay = replay_of(rollout)
+    [frame.title for frame in replay.frames]
+    # ["2 messages", "f3f8", "f3f8 is right. The opponent replied e8d7.", …]
+
+A frame holds blocks of typed text, so that the page knows nothing of domains: a tool call becomes a
+program or a query, a search result titled passages, and whatever is not recognised is text. Messages
+stand once and frames point at them, for most calls repeat those before.
+
+    >>> [(block.kind, block.text) for block in text_blocks("so\n```python\n1 + 1\n```")]
+    [('text', 'so\n```python'), ('python', '1 + 1'), ('text', '```')]
+
+Not covered: drawing (`static/`), and anything that is not in the rollout's line, such as gold answers.
+"""
+
+import json
+import re
+from itertools import zip_longest
+from typing import Any, Literal
+
+import msgspec
+
+from whale_bench.models.base import Message
+from whale_bench.records import Rollout, Segment, Step
+from whale_bench.view.board import Position, Shown, walk
+from whale_bench.view.data import headline
+from whale_envs.core import ToolCall, parse_action
+from whale_envs.text import split_thinking
+
+TITLE_CHARS = 90
+
+_FENCE = re.compile(
+    r"^[ \t]{0,3}```[ \t]{0,4}(?:python|py|python3)[ \t]{0,4}\n(.*?)(?=^[ \t]{0,3}```|\Z)",
+    re.MULTILINE | re.DOTALL,
+)
+_RANKS = re.compile(r"^8(?: \S){8}$", re.MULTILINE)
+_DOCUMENT = re.compile(r"^Document \d+: (.*)$", re.MULTILINE)
+
+Kind = Literal["text", "mono", "python", "output", "query", "passage", "reasoning", "call", "feedback"]
+
+
+class Block(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A piece of text and what it is."""
+
+    kind: Kind
+    text: str
+    title: str = ""
+
+
+class Sent(msgspec.Struct, frozen=True):
+    """A message as sent."""
+
+    role: str
+    blocks: list[Block]
+
+
+class Frame(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One step of a replay."""
+
+    actor: Literal["harness", "model", "environment", "verdict"]
+    turn: int
+    """From 1; the verdict has that of the last turn."""
+    title: str
+    blocks: list[Block] = []
+    facts: list[tuple[str, str]] = []
+    """Names and values, e.g. ("sampled tokens", "12")."""
+    sent: list[int] = []
+    """Of the harness: indices into the replay's messages, in order."""
+    known: int = 0
+    """How many of the first of these were sent with the last call too."""
+    board: Position | None = None
+
+
+class Replay(msgspec.Struct, frozen=True, kw_only=True):
+    """What a page shows of a rollout."""
+
+    key: str
+    domain: str
+    example_id: str
+    sample: int
+    task: str
+    """What the rollout was about, in a line."""
+    messages: list[Sent]
+    frames: list[Frame]
+    correct: bool
+    reward: float
+    stop_condition: str
+    truncated: bool
+    answer: str | None
+    groups: list[tuple[str, str]]
+    metrics: dict[str, float]
+    prompt_tokens: int | None
+    sampled_tokens: int | None
+    seconds: float
+
+
+def replay_of(rollout: Rollout) -> Replay:
+    """The rollout's frames. Total: text of any kind is shown as text."""
+    messages: dict[bytes, int] = {}
+    sent: list[Sent] = []
+    frames: list[Frame] = []
+    boards: list[Shown] | None = None
+    if rollout.domain == "chess_puzzles":
+        boards = walk(rollout.opening, [(s.action, s.observation) for s in rollout.steps])
+    last: list[int] = []
+    for number, (segment, step) in enumerate(zip_longest(rollout.segments, rollout.steps)):
+        shown = boards[min(number, len(boards) - 1)] if boards else None
+        if segment is not None:
+            indices = [_intern(message, messages, sent) for message in segment.messages]
+            frames += [_shows(number, indices, last, segment, shown), _model(number, segment, shown)]
+            last = indices
+        if step is not None:
+            frames.append(_answer(number, step, segment, shown))
+    frames.append(_verdict(rollout, boards[-1] if boards else None, frames))
+    verdict = rollout.verdict
+    return Replay(
+        key=rollout.key,
+        domain=rollout.domain,
+        example_id=rollout.example_id,
+        sample=rollout.sample,
+        task=headline(rollout.opening),
+        messages=sent,
+        frames=frames,
+        correct=verdict.correct,
+        reward=verdict.reward,
+        stop_condition=rollout.stop_condition,
+        truncated=rollout.truncated,
+        answer=verdict.answer,
+        groups=list(rollout.groups),
+        metrics=rollout.metrics,
+        prompt_tokens=rollout.prompt_tokens,
+        sampled_tokens=rollout.sampled_tokens,
+        seconds=rollout.seconds,
+    )
+
+
+def text_blocks(text: str) -> list[Block]:
+    """A text with the programs in its fences apart; nothing is left out but the line breaks between."""
+    blocks: list[Block] = []
+    start = 0
+    for fence in _FENCE.finditer(text):
+        blocks += _plain(text[start : fence.start(1)].rstrip("\n"))
+        blocks.append(Block("python", fence[1].rstrip("\n")))
+        start = fence.end(1)
+    return blocks + _plain(text[start:])
+
+
+def _plain(text: str) -> list[Block]:
+    return [Block("mono" if _RANKS.search(text) else "text", text)] if text else []
+
+
+def _intern(message: Message, known: dict[bytes, int], sent: list[Sent]) -> int:
+    """The message's place in `sent`, where it is put if it is new."""
+    name = msgspec.json.encode(message)
+    if name not in known:
+        known[name] = len(sent)
+        blocks = _observed(message.content) if message.role == "tool" else text_blocks(message.content)
+        sent.append(Sent(message.role, blocks + _calls(message.tool_calls)))
+    return known[name]
+
+
+def _shows(number: int, sent: list[int], last: list[int], segment: Segment, shown: Shown | None) -> Frame:
+    known = next((i for i, (new, old) in enumerate(zip_longest(sent, last)) if new != old), len(sent))
+    facts = _counted("prompt tokens", segment.prompt_tokens)
+    if segment.tools:
+        facts.append(("tools offered", ", ".join(_function(tool)[0] for tool in segment.tools)))
+    new = len(sent) - known
+    return Frame(
+        actor="harness",
+        turn=number + 1,
+        title=_many(new, "new message" if known else "message"),
+        facts=facts,
+        sent=sent,
+        known=known,
+        board=shown.before if shown else None,
+    )
+
+
+def _model(number: int, segment: Segment, shown: Shown | None) -> Frame:
+    thinking, said = split_thinking(segment.text)
+    blocks = [Block("reasoning", thinking)] if thinking else []
+    blocks += text_blocks(said) + _calls(segment.tool_calls)
+    facts = [*_counted("sampled tokens", segment.sampled_tokens), ("finished", segment.finish_reason)]
+    summary = _line(said) or (f"calls {_function(segment.tool_calls[0])[0]}" if segment.tool_calls else "")
+    return Frame(
+        actor="model",
+        turn=number + 1,
+        title=summary or "says nothing",
+        blocks=blocks or [Block("text", segment.text)],
+        facts=facts,
+        board=(shown.attempted or shown.before) if shown else None,
+    )
+
+
+def _answer(number: int, step: Step, segment: Segment | None, shown: Shown | None) -> Frame:
+    """What became of an action: as what the harness read the reply, and what came back."""
+    turn, board = number + 1, shown.after if shown else None
+    if step.action is None:
+        title = f"asks again: {_line(step.feedback)}"
+        return Frame(
+            actor="harness", turn=turn, title=title, blocks=text_blocks(step.observation), board=board
+        )
+    title = _line(step.feedback) or step.event
+    call = parse_action(step.action)
+    blocks = []
+    if isinstance(call, ToolCall):
+        blocks.append(_call(call.tool, call.arguments))
+    elif segment is None or step.action.strip() != split_thinking(segment.text)[1].strip():
+        blocks.append(Block("text", step.action, "The harness read this as the action"))
+    if isinstance(call, ToolCall) and call.tool == "code_interpreter":
+        blocks.append(Block("output", step.observation, "The program printed"))
+    elif isinstance(call, ToolCall):
+        blocks += _observed(step.observation)
+    else:
+        blocks += text_blocks(step.observation)
+    if step.feedback and title != step.feedback:
+        blocks.insert(0, Block("feedback", step.feedback))
+    return Frame(
+        actor="environment",
+        turn=turn,
+        title=title,
+        blocks=blocks,
+        facts=[("event", step.event)],
+        board=board,
+    )
+
+
+def _verdict(rollout: Rollout, shown: Shown | None, frames: list[Frame]) -> Frame:
+    verdict = rollout.verdict
+    facts = [("ended", rollout.stop_condition), ("reward", f"{verdict.reward:g}")]
+    facts += [
+        (f"{name} profile", "cannot tell: it would have gone another way" if value is None else f"{value:g}")
+        for name, value in (("standard", verdict.standard), ("paper", verdict.paper))
+    ]
+    facts.append(("answer in a readable form", "yes" if verdict.format_ok else "no"))
+    if rollout.truncated:
+        facts.append(("cut off", "by a cap on turns, tokens or context"))
+    blocks = [] if verdict.answer is None else [Block("text", verdict.answer, "Read as the answer")]
+    if rollout.error:
+        blocks.append(Block("output", rollout.error, "Error"))
+    word = "solved" if verdict.correct else "not solved"
+    boards = [frame.board for frame in frames if frame.board]
+    return Frame(
+        actor="verdict",
+        turn=max(1, len(rollout.segments)),
+        title=word + ("" if verdict.reason == word else f": {_line(verdict.reason)}"),
+        blocks=blocks,
+        facts=facts,
+        board=boards[-1] if boards else shown.after if shown else None,
+    )
+
+
+def _calls(calls: tuple[dict[str, Any], ...]) -> list[Block]:
+    """OpenAI-shaped tool calls, however malformed."""
+    blocks = []
+    for call in calls:
+        name, arguments = _function(call)
+        try:
+            read = json.loads(arguments) if isinstance(arguments, str) else arguments
+        except (ValueError, RecursionError):
+            read = None
+        if isinstance(read, dict):
+            blocks.append(_call(name, read))
+        else:
+            blocks.append(Block("call", arguments if isinstance(arguments, str) else _json(arguments), name))
+    return blocks
+
+
+def _function(call: Any) -> tuple[str, Any]:
+    """(name, arguments) of an OpenAI-shaped call or schema."""
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict):
+        return "tool", call
+    return str(function.get("name", "tool")), function.get("arguments", {})
+
+
+def _call(tool: str, arguments: dict[str, Any]) -> Block:
+    if arguments.keys() == {"code"} and isinstance(arguments["code"], str):
+        return Block("python", arguments["code"], f"Calls {tool}")
+    if arguments.keys() == {"query"} and isinstance(arguments["query"], str):
+        return Block("query", arguments["query"], f"Calls {tool}")
+    return Block("call", _json(arguments), f"Calls {tool}")
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=2, default=str)
+
+
+def _observed(observation: str) -> list[Block]:
+    """A tool's answer: numbered documents as passages, else text."""
+    try:
+        read = json.loads(observation)
+    except (ValueError, RecursionError):
+        read = None
+    text = read["result"] if isinstance(read, dict) and isinstance(read.get("result"), str) else observation
+    documents = list(_DOCUMENT.finditer(text))
+    if not documents or documents[0].start() != 0:
+        return [Block("output", text)] if text else []
+    ends = [document.start() for document in documents[1:]] + [len(text)]
+    return [
+        Block("passage", text[document.end() : end].strip("\n"), document[1])
+        for document, end in zip(documents, ends, strict=True)
+    ]
+
+
+def _counted(name: str, tokens: int | None) -> list[tuple[str, str]]:
+    return [] if tokens is None else [(name, f"{tokens:,}")]
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def _line(text: str) -> str:
+    """The text's beginning on one line."""
+    line = " ".join(text[: 4 * TITLE_CHARS].split())
+    return line if len(line) <= TITLE_CHARS else f"{line[: TITLE_CHARS - 1]}…"

@@ -1,0 +1,272 @@
+"""Serves the page for one run or a folder of runs, however large, to this machine's browser alone.
+
+    async with ViewServer(Path("runs")) as server:
+        server.url                                  # "http://127.0.0.1:" and a free port
+
+    GET /                                 the page; it asks for the rest
+    GET /api/runs                         {"runs": [{id, name, domain, model, n, k, score, state}]}
+    GET /api/runs/ID/progress             {"done", "read", "total"} of the index, which this begins
+    GET /api/runs/ID/overview             data.Overview
+    GET /api/runs/ID/rollouts?…           index.Page; the query is index.Query's fields
+    GET /api/runs/ID/examples?…           index.ExamplePage
+    GET /api/runs/ID/rollout?key=KEY      {"replay": replay.Replay or null}
+
+Errors are {"error": sentence}. An ID stands for a folder that was found when runs were listed: no path
+comes from a request. It listens at the loopback address, and a request whose Host is not that address is
+refused, so that no web page gets at it through a name of its own. An index is opened when a run is, in a
+thread, and opened again once the run's files have changed.
+
+Not covered: other machines, authentication, writing of any kind.
+"""
+
+import asyncio
+import hashlib
+import tomllib
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+from aiohttp import web
+
+from whale_bench.view.index import Query, RunIndex
+from whale_bench.view.page import shell
+from whale_bench.view.replay import replay_of
+from whale_envs.errors import UsageError
+
+HOST = "127.0.0.1"
+
+_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "X-Frame-Options": "DENY",
+    "Cache-Control": "no-store",
+}
+
+
+class _Open:
+    """A run whose index is open, or being built."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.read = self.total = 0
+        """Bytes, while it is built."""
+        self.task = asyncio.create_task(asyncio.to_thread(_open_index, self))
+
+
+class ViewServer:
+    """Serves while it is open.
+
+    Args:
+        folder: a run, or a folder with runs in it.
+        port: 0 takes a free one, see `url`.
+    """
+
+    def __init__(self, folder: Path, port: int = 0) -> None:
+        if not 0 <= port <= 65_535:
+            raise UsageError(f"a port is a number from 0 to 65535, got {port}")
+        find_runs(folder)
+        self._folder, self._port = folder, port
+        self._open: dict[str, _Open] = {}
+        self._found: dict[str, Path] = {}
+        self._runner: web.AppRunner | None = None
+        self._turn = asyncio.Lock()  # one index is read by one thread at a time
+
+    @property
+    def url(self) -> str:
+        return f"http://{HOST}:{self._port}"
+
+    async def __aenter__(self) -> Self:
+        app = web.Application(middlewares=[self._guard])
+        app.router.add_get("/", self._page)
+        app.router.add_get("/api/runs", self._runs)
+        for name, answer in (
+            ("progress", self._progress),
+            ("overview", self._overview),
+            ("rollouts", self._rollouts),
+            ("examples", self._examples),
+            ("rollout", self._rollout),
+        ):
+            app.router.add_get(f"/api/runs/{{id}}/{name}", answer)
+        self._runner = web.AppRunner(app, access_log=None)
+        await self._runner.setup()
+        try:
+            await web.TCPSite(self._runner, HOST, self._port).start()
+        except OSError as error:
+            await self._runner.cleanup()
+            raise UsageError(f"cannot listen at {HOST}, port {self._port}: {error.strerror}") from error
+        self._port = self._runner.addresses[0][1]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+        tasks = [run.task for run in self._open.values()]
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for task in tasks:
+            if not task.cancelled() and task.exception() is None:
+                task.result().close()
+
+    @web.middleware
+    async def _guard(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        """Refuses what is not this machine's browser asking this server, and words errors."""
+        try:
+            if request.headers.get("Host") not in (f"{HOST}:{self._port}", f"localhost:{self._port}"):
+                raise web.HTTPForbidden(reason=f"this server is asked as {self.url} only")
+            if request.method != "GET":
+                raise web.HTTPMethodNotAllowed(request.method, ["GET"])
+            response = await handler(request)
+        except web.HTTPException as error:
+            response = _json({"error": error.reason}, status=error.status)
+            if error.status == 405:
+                response.headers["Allow"] = "GET"
+        except (UsageError, msgspec.ValidationError) as error:
+            status = 409 if isinstance(error, UsageError) else 400
+            response = _json({"error": " ".join(str(error).split())}, status=status)
+        response.headers.update(_HEADERS)
+        return response
+
+    async def _page(self, _: web.Request) -> web.Response:
+        page = shell({"source": "server"}, title="whale-bench", connect="'self'")
+        headers = {"Content-Security-Policy": f"{page.policy}; frame-ancestors 'none'"}
+        return web.Response(text=page.html, content_type="text/html", headers=headers)
+
+    async def _runs(self, _: web.Request) -> web.Response:
+        runs = await asyncio.to_thread(find_runs, self._folder)
+        self._found = {run_id(path): path for path in runs}
+        return _json({"runs": await asyncio.to_thread(lambda: [listed(path) for path in runs])})
+
+    async def _progress(self, request: web.Request) -> web.Response:
+        run = await self._begin(request)
+        if run.task.done():
+            await self._index(request, run)
+        return _json({"done": run.task.done(), "read": run.read, "total": run.total})
+
+    async def _overview(self, request: web.Request) -> web.Response:
+        return _json(msgspec.Raw(await self._ask(request, lambda index: index.overview_json)))
+
+    async def _rollouts(self, request: web.Request) -> web.Response:
+        query = msgspec.convert(dict(request.query), Query, strict=False)
+        return _json(await self._ask(request, lambda index: index.rows(query)))
+
+    async def _examples(self, request: web.Request) -> web.Response:
+        query = msgspec.convert(dict(request.query), Query, strict=False)
+        return _json(await self._ask(request, lambda index: index.examples(query)))
+
+    async def _rollout(self, request: web.Request) -> web.Response:
+        key = request.query.get("key", "")
+        rollout = await self._ask(request, lambda index: index.rollout(key))
+        replay = None if rollout is None else await asyncio.to_thread(replay_of, rollout)
+        return _json({"replay": replay})
+
+    async def _ask(self, request: web.Request, question: Callable[[RunIndex], Any]) -> Any:
+        """An index's answer, given in a thread."""
+        while True:
+            run = await self._begin(request)
+            index = await self._index(request, run)
+            async with self._turn:
+                if self._open.get(request.match_info["id"]) is run:  # and not closed in the meantime
+                    return await asyncio.to_thread(question, index)
+
+    async def _index(self, request: web.Request, run: _Open) -> RunIndex:
+        """The run's index once it is there; one that failed is begun anew by the next request."""
+        try:
+            return await asyncio.shield(run.task)
+        except UsageError:
+            if self._open.get(request.match_info["id"]) is run:
+                del self._open[request.match_info["id"]]
+            raise
+
+    async def _begin(self, request: web.Request) -> _Open:
+        """The run that a request names, with its index begun; a stale one begins anew."""
+        name = request.match_info["id"]
+        if name not in self._found:
+            await self._runs(request)
+        if name not in self._found:
+            raise web.HTTPNotFound(reason="there is no such run here")
+        async with self._turn:
+            run = self._open.get(name)
+            if run is not None and await _is_stale(run):
+                run.task.result().close()
+                run = None
+            if run is None:
+                run = self._open[name] = _Open(self._found[name])
+        return run
+
+
+async def _is_stale(run: _Open) -> bool:
+    task = run.task
+    if not task.done() or task.cancelled() or task.exception() is not None:
+        return False
+    return await asyncio.to_thread(lambda: task.result().stale)
+
+
+def _open_index(run: _Open) -> RunIndex:
+    def progress(read: int, total: int) -> None:
+        run.read, run.total = read, total
+
+    return RunIndex.open(run.folder, progress=progress)
+
+
+def find_runs(folder: Path) -> list[Path]:
+    """The runs that `folder` is or holds, newest name first.
+
+    Raises:
+        UsageError: it is no folder, or cannot be read.
+    """
+    if (folder / "run.toml").is_file():
+        return [folder]
+    try:
+        found = [path for path in folder.iterdir() if (path / "run.toml").is_file()]
+    except OSError as error:
+        raise UsageError(f"{folder}: no folder of runs: {error.strerror}") from error
+    return sorted(found, reverse=True)
+
+
+def run_id(folder: Path) -> str:
+    """A name for a run's folder that can stand in an address."""
+    return hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
+
+
+def listed(folder: Path) -> dict[str, Any]:
+    """A run as a list shows it, from its two small files alone."""
+    settings, summary = _toml(folder / "run.toml"), _read_json(folder / "summary.json")
+    score = summary.get("score")
+    mean = score.get("mean") if isinstance(score, dict) else None
+    state = "complete" if summary.get("complete") else "incomplete" if summary else "no summary yet"
+    return {
+        "id": run_id(folder),
+        "name": folder.resolve().name,
+        "domain": str(settings.get("domain", "?")),
+        "model": str(settings.get("model", "?")),
+        "n": settings.get("n", 0),
+        "k": settings.get("k", 0),
+        "score": mean,
+        "state": state if settings else "run.toml cannot be read",
+    }
+
+
+def _toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        found = msgspec.json.decode(path.read_bytes())
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _json(value: Any, *, status: int = 200) -> web.Response:
+    return web.Response(body=msgspec.json.encode(value), status=status, content_type="application/json")
