@@ -167,6 +167,7 @@ class _Progress:
         calls = [*self.segments, self.unanswered]
         told = {name: [getattr(call, name) for call in calls] for name in CACHED}
         return {name: sum(n or 0 for n in each) for name, each in told.items() if set(each) != {None}}
+
     @property
     def metered(self) -> bool:
         """Whether all calls are known; of an own agent, that it acted but called nothing is not believed."""

@@ -18,7 +18,8 @@ from typing import Any
 
 import msgspec
 
-from whale_bench.scoring import Score, Summary, mean_at_k, summarise
+from whale_bench.scoring import Summary, summarise
+from whale_bench.statistics import Score, mean_at_k
 from whale_bench.store import Outcome
 from whale_envs import DOMAINS
 from whale_envs.errors import UsageError
@@ -160,6 +161,7 @@ def _summary(settings: Mapping[str, Any], outcomes: Sequence[Outcome], stored: S
     return summarise(
         outcomes,
         keys=keys,
+        groups={outcome.example_id: outcome.groups for outcome in outcomes},
         settings=settings,
         seconds=stored.seconds if stored else {},
         problems=stored.problems if stored else {},
