@@ -51,7 +51,13 @@ def eval_command(
     out: Annotated[
         Path | None, typer.Option(help="Run folder to make; with several models, their parent.")
     ] = None,
-    base_url: Annotated[str | None, typer.Option(help="Server of openai/NAME.")] = None,
+    base_url: Annotated[
+        list[str] | None,
+        typer.Option(help="Server of openai/NAME; give it several times to spread the load."),
+    ] = None,
+    tokenizer: Annotated[
+        str | None, typer.Option(help="Folder with openai/NAME's tokenizer: send prompts as token ids.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the run.")] = 0,
     max_tokens: Annotated[int | None, typer.Option(help="Most sampled tokens per turn.")] = None,
     token_budget: Annotated[int | None, typer.Option(help="Most sampled tokens per rollout.")] = None,
@@ -82,11 +88,12 @@ def eval_command(
     from whale_bench import commands
     from whale_envs.errors import UsageError
 
+    servers = base_url[0] if base_url and len(base_url) == 1 else tuple(base_url or ()) or None
     if resume is not None:
         given = [name for name in context.params if _is_given(context, name)]
         if others := sorted(set(given) - {"resume", "as_json", "base_url"}):
             raise UsageError(f"--resume takes everything from the run folder; leave out {', '.join(others)}")
-        runs = [commands.Run(None, resume, base_url)]
+        runs = [commands.Run(None, resume, servers)]
     elif domain is None or not model:
         raise UsageError("eval needs an environment and --model; see `whale-bench list`")
     else:
@@ -97,7 +104,8 @@ def eval_command(
             EvalPlan(
                 domain=domain, model=name, tier=tier, split=split, profile=cast("Profile", profile), n=n, k=k,
                 seed=seed, concurrency=concurrency, harness=harness, max_tokens=max_tokens,
-                base_url=None if several and not name.startswith("openai/") else base_url,
+                base_url=None if several and not name.startswith("openai/") else servers,
+                tokenizer=None if several and not name.startswith("openai/") else tokenizer,
                 token_budget=token_budget, python_url=python_url, unsafe_python=unsafe_python,
                 retriever=retriever, index=index, retriever_url=retriever_url, judge=judge,
                 judge_url=judge_url, closed_book=closed_book or None, temperature=temperature, top_p=top_p,

@@ -60,7 +60,7 @@ async def evaluate(
     *,
     report: Report | None = None,
     backend: Backend | None = None,
-    base_url: str | None = None,
+    base_url: str | tuple[str, ...] | None = None,
 ) -> Summary:
     """Runs a plan in a new folder, or, without a plan, resumes the run of an existing one.
 
@@ -69,12 +69,12 @@ async def evaluate(
         folder: the run's folder.
         report: called at the start and after each rollout.
         backend: use this loaded backend; it is left open.
-        base_url: where the server is now, in place of the plan's or the run's.
+        base_url: where the server is now, or several are, in place of the plan's or the run's.
 
     Raises:
         UsageError: the plan or the folder cannot be used, or the resumed run was of other weights,
             another harness or other data.
-        InfrastructureError: the folder can no longer be written to.
+        InfrastructureError: no server answers, or the folder can no longer be written to.
     """
     began = time.perf_counter()
     store = None
@@ -94,20 +94,26 @@ async def evaluate(
         if plan.harness is not None:
             await check_rollouts(harness, plan.domain)
         if backend is None:
-            backend = await stack.enter_async_context(load_backend(plan.model, base_url=plan.base_url))
+            loaded = load_backend(plan.model, base_url=plan.base_url, tokenizer=plan.tokenizer)
+            backend = await stack.enter_async_context(loaded)
         sampling = Sampling(temperature=plan.temperature, top_p=plan.top_p, top_k=plan.top_k)
         agent = Agent(backend, harness, sampling)
         _check_tools(agent)
         resources = await _resources(plan, stack)
         task = Task(plan.domain, examples, plan.profile, plan.max_tokens, plan.token_budget, resources)
         settings = resolve(plan, task, agent)
+        fresh = store is None
         if store is None:
+            await backend.probe()  # before there is a folder
             store = RunStore.create(folder, settings, harness.source)
         else:
             check_same(store.settings, settings, folder)
         stack.enter_context(store)
         address = settings.get("base_url")
-        return await _run(plan, store, task, agent, base_url=address, report=report or _silent, began=began)
+        report = report or _silent
+        return await _run(
+            plan, store, task, agent, base_url=address, probed=fresh, report=report, began=began
+        )
 
 
 async def _resources(plan: EvalPlan, stack: AsyncExitStack) -> dict[str, Any]:
@@ -163,7 +169,8 @@ async def _run(
     task: Task,
     agent: Agent,
     *,
-    base_url: str | None,
+    base_url: str | list[str] | None,
+    probed: bool,
     report: Report,
     began: float,
 ) -> Summary:
@@ -175,6 +182,8 @@ async def _run(
             raise UsageError(f"{store.folder}: rollout {row.key!r} is none of this run's")
     earlier = _earlier(store, rows, keys)
     missing = len(rows) < len(keys)
+    if missing and not probed:
+        await agent.backend.probe()
     store.write_harness(agent.harness.source)  # a kill may have come before `create` did
     with Ledger(store.folder / "ledger.sqlite") as ledger:
         settled = _reconcile(store, ledger, rows, plan.split)

@@ -43,8 +43,10 @@ class EvalPlan:
     """Rollouts in flight; None for what suits the backend."""
     harness: str | None = None
     """A harness file; None for h0."""
-    base_url: str | None = None
-    """Server of openai/NAME; None for OPENAI_BASE_URL."""
+    base_url: str | tuple[str, ...] | None = None
+    """Server of openai/NAME, or several; None for OPENAI_BASE_URL."""
+    tokenizer: str | None = None
+    """Folder with the tokenizer of openai/NAME, to send prompts as token ids; None sends messages."""
     max_tokens: int | None = None
     """Most sampled tokens per turn."""
     token_budget: int | None = None
@@ -92,9 +94,11 @@ def resolve(plan: EvalPlan, task: Task, agent: Agent) -> dict[str, Any]:
     settings = asdict(plan) | {
         "n": len(task.examples),
         "base_url": server_address(plan.model, plan.base_url),
-        "retriever_url": _without_user(plan.retriever_url),
+        "retriever_url": plan.retriever_url and _without_user(plan.retriever_url),
         "judge_url": server_address(plan.judge, plan.judge_url),
         "index": _absolute(plan.index),
+        "tokenizer": _absolute(plan.tokenizer),
+        "tokenizer_id": getattr(agent.backend, "tokenizer_id", None),
         "env_id": get_domain(plan.domain).env_id,
         "fixture": agent.backend.fixture,
         "weights_id": agent.backend.weights_id,
@@ -106,8 +110,8 @@ def resolve(plan: EvalPlan, task: Task, agent: Agent) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if value is not None}
 
 
-def server_address(model: str | None, url: str | None) -> str | None:
-    """The address of an openai/NAME's server as it may be written down: without user name and password.
+def server_address(model: str | None, url: str | tuple[str, ...] | None) -> str | list[str] | None:
+    """An openai/NAME's address(es) as they may be written down: without user name and password.
 
     Args:
         model: as a plan names it; None, or one of another kind, has no server.
@@ -115,7 +119,9 @@ def server_address(model: str | None, url: str | None) -> str | None:
     """
     if model is None or not model.startswith("openai/"):
         return None
-    return _without_user(url or os.environ.get("OPENAI_BASE_URL") or OPENAI_URL)
+    given = [url] if isinstance(url, str) else list(url or ())
+    found = [_without_user(one) for one in given or [os.environ.get("OPENAI_BASE_URL") or OPENAI_URL]]
+    return found[0] if len(found) == 1 else found
 
 
 def _absolute(index: str | None) -> str | None:
@@ -123,9 +129,7 @@ def _absolute(index: str | None) -> str | None:
     return str(Path(index).resolve()) if index is not None and Path(index).exists() else index
 
 
-def _without_user(url: str | None) -> str | None:
-    if url is None:
-        return None
+def _without_user(url: str) -> str:
     parts = urlsplit(url.rstrip("/"))
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
@@ -140,6 +144,8 @@ def plan_of(settings: Mapping[str, Any], folder: Path) -> EvalPlan:
     if lost := sorted(name for name in known if known[name] is not None and name not in settings):
         raise UsageError(f"{folder / 'run.toml'} lacks {', '.join(map(repr, lost))}")
     plan = {name: settings[name] for name in known if name in settings}
+    if isinstance(plan.get("base_url"), list):
+        plan["base_url"] = tuple(plan["base_url"])
     if "harness" in plan and (folder / "harness.py").is_file():
         plan["harness"] = str(folder / "harness.py")
     try:
@@ -154,7 +160,15 @@ def check_same(old: Mapping[str, Any], new: Mapping[str, Any], folder: Path) -> 
     Raises:
         UsageError: what would run now differs from what ran.
     """
-    for name in ("env_id", "examples_id", "weights_id", "harness_id", "fixture", "retriever_id"):
+    for name in (
+        "env_id",
+        "examples_id",
+        "weights_id",
+        "harness_id",
+        "fixture",
+        "retriever_id",
+        "tokenizer_id",
+    ):
         if old.get(name) != new.get(name):
             raise UsageError(
                 f"{folder} cannot be resumed: its {name} is {old.get(name)!r}, now it is {new.get(name)!r}"

@@ -219,7 +219,7 @@ class RunStore:
         if not (self.folder / "harness.py").exists():
             self._write("harness.py", source.encode())
 
-    def write_base_url(self, base_url: str | None) -> None:
+    def write_base_url(self, base_url: str | list[str] | None) -> None:
         """Writes where the server is now into run.toml, if that says otherwise."""
         if base_url is not None and base_url != self.settings.get("base_url"):
             self.settings["base_url"] = base_url

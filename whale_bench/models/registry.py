@@ -2,10 +2,13 @@
 
     load_backend("scripted/random")
     load_backend("openai/NAME", base_url="http://127.0.0.1:8000/v1")
+    load_backend("openai/NAME", tokenizer="models/NAME")     # prompts as token ids, for training
     load_backend("local/smollm2")
 
 Not covered: what a backend does, see `base.py`.
 """
+
+from collections.abc import Sequence
 
 from whale_bench.models.base import Backend
 from whale_envs.errors import UnknownNameError, UsageError
@@ -21,8 +24,15 @@ KINDS = {
 """Every model name a command line takes, with a line for people."""
 
 
-def load_backend(name: str, *, base_url: str | None = None) -> Backend:
+def load_backend(
+    name: str, *, base_url: str | Sequence[str] | None = None, tokenizer: str | None = None
+) -> Backend:
     """The backend of that name; heavy libraries are imported only when asked for.
+
+    Args:
+        name: one of `KINDS`.
+        base_url: the server of openai/NAME, or several that serve the same model.
+        tokenizer: a folder with the tokenizer of openai/NAME: prompts are then sent as token ids.
 
     Raises:
         UnknownNameError: no such kind of model.
@@ -34,10 +44,16 @@ def load_backend(name: str, *, base_url: str | None = None) -> Backend:
         raise UnknownNameError("model", name, KINDS)
     if base_url is not None and kind != "openai":
         raise UsageError(f"--base-url goes with openai/NAME, got {name!r}")
+    if tokenizer is not None and kind != "openai":
+        raise UsageError(f"--tokenizer goes with openai/NAME, got {name!r}")
     if kind == "scripted":
         from whale_bench.models.scripted import load_scripted
 
         return load_scripted(rest)
+    if kind == "openai" and tokenizer is not None:
+        from whale_bench.models.openai_tokens import OpenAITokens
+
+        return OpenAITokens(rest, tokenizer, base_url=base_url)
     if kind == "openai":
         from whale_bench.models.openai import OpenAIBackend
 
