@@ -173,7 +173,7 @@ class OpenAIBackend(Backend):
         """What to ask instead of a refused request; raises where asking again is no use."""
         why = refused(answer.status, answer.body)
         words, low = f"(HTTP {answer.status}): {message_of(answer.body)}", message_of(answer.body).lower()
-        error: type[Exception] = InfrastructureError if self._servers.answered else UsageError
+        error: type[Exception] = InfrastructureError if answer.settled else UsageError
         if why == "key":
             raise error(f"{answer.address} refused the key in OPENAI_API_KEY {words}")
         if why == "name":

@@ -44,6 +44,8 @@ class Refusal(NamedTuple):
     status: int
     body: bytes
     address: str
+    settled: bool
+    """Whether there were replies before, so that the settings were right then."""
 
 
 @dataclass(slots=True, eq=False)
@@ -55,6 +57,8 @@ class Server:
     """The same without user name and password."""
     has_user: bool
     session: Any = None
+    replied: bool = False
+    """Whether a reply ever came."""
     in_flight: int = 0
     limit: float = float("inf")
     """Most requests in flight; no bound until the server is overloaded."""
@@ -76,7 +80,8 @@ class Server:
         return cls(url, parts._replace(netloc=host).geturl(), bool(user))
 
     def answered(self) -> None:
-        """An answer came: room for one more per round of them."""
+        """A reply came: room for one more per round of them."""
+        self.replied = True
         self.failures = self.rests = 0
         self.limit += 1.0 / self.limit
 
@@ -105,6 +110,7 @@ class _Try:
     body: bytes
     read: Callable[[bytes], Generation | None]
     max_tokens: int | None
+    only: Server | None
     began: float = field(default_factory=time.monotonic)
     attempts: int = 0
     stalls: int = 0
@@ -127,8 +133,6 @@ class Servers:
     def __init__(self, urls: Sequence[str], patience: Patience, *, lasting: Callable[[bytes], bool]) -> None:
         self.all = [Server.at(url) for url in dict.fromkeys(urls)]
         self.patience = patience
-        self.answered = False
-        """Whether any server ever gave a reply."""
         self.held_back_s = 0.0
         """Summed over requests that waited for an overloaded server."""
         self._lasting = lasting
@@ -207,7 +211,7 @@ class Servers:
             ModelError: by `read`.
             InfrastructureError: every attempt failed.
         """
-        now, most = _Try(route, body, read, max_tokens), attempts or self.patience.attempts
+        now, most = _Try(route, body, read, max_tokens, only), attempts or self.patience.attempts
         while now.attempts < most and time.monotonic() - now.began < self.patience.give_up_s:
             server = only or self._choose(now.tried) or await self._slot(now.tried)
             server.in_flight += 1
@@ -243,15 +247,16 @@ class Servers:
             try:
                 generation = now.read(data)
             except ModelError:
-                self._good(server)
+                server.answered()
                 raise
             if generation is not None:
-                self._good(server)
+                server.answered()
                 self._pace.add(time.monotonic() - sent_at, generation.usage.sampled_tokens)
                 return generation
             now.problem = f"an answer that is no completion: {data[:200]!r}"
-        elif self._lasts(status, data):
-            return Refusal(status, data, server.address)
+        elif self._lasts(server, now, status, data):
+            asked = [server] if now.only else self.all
+            return Refusal(status, data, server.address, any(s.replied for s in asked))
         else:
             now.problem = f"HTTP {status}: {message_of(data)}"
         if status in _OVERLOADED:
@@ -262,11 +267,11 @@ class Servers:
             now.attempts += 1
         return None
 
-    def _lasts(self, status: int, data: bytes) -> bool:
+    def _lasts(self, server: Server, now: _Try, status: int, data: bytes) -> bool:
         """Whether another attempt would come to the same."""
         if status in _RETRIED:
             return False
-        if status in _ELSEWHERE and self.answered and len(self.all) > 1:
+        if status in _ELSEWHERE and not now.only and any(s.replied for s in self.all if s is not server):
             return False
         return status < 500 or self._lasting(data)
 
@@ -285,10 +290,6 @@ class Servers:
                 return 200, data, None
             wait = retry_after(response.headers)
             return response.status, data, None if wait is None else min(wait, self.patience.most_wait_s)
-
-    def _good(self, server: Server) -> None:
-        self.answered = True
-        server.answered()
 
     def _choose(self, tried: set[str]) -> Server | None:
         """The server to ask next; None where all that are awake are full."""
