@@ -9,8 +9,9 @@ A request goes to the server with the fewest in flight. Connection errors, time-
 where another server was not tried yet. A server that fails three times in a row is rested, for longer
 each time, and tried again; a request fails when its attempts are used up, on whichever servers.
 
-A server that is overloaded (429, 503, 529, time-outs) gets less at a time: half of what it had in
-flight, at most once per round trip, and one more for each round of answers after that.
+A server that is overloaded (429, 503, 529, time-outs for a fifth of its answers) gets less at a time:
+half of what it had in flight, at most once per round trip, and one more for each round of answers after
+that.
 
 Not covered: what a refusal means, see `openai_reply.py`; sessions that stay with one server.
 """
@@ -34,6 +35,10 @@ _ELSEWHERE = {401, 403, 404, 405}
 """Refusals that are about the server, where another one may answer."""
 
 _FAILURES_TO_REST = 3
+_HOT, _LATEST = 0.2, 1 / 32
+"""The share of overloads from which a server is asked for less, and what each answer adds to it. Below
+that they are accidents: halving at each would leave a server with one in twenty almost idle."""
+
 _NAMED_WAIT_S = 1.0
 """A 429 that asks for at least this is a queue, no failure: it costs no attempt."""
 
@@ -67,6 +72,8 @@ class Server:
     """In a row."""
     rests: int = 0
     rests_until: float = 0.0
+    heat: float = 0.0
+    """Share of overloads among the last answers, the latest counting most."""
     overloads: int = 0
     least: int = 0
     """The lowest that `limit` ever was."""
@@ -83,12 +90,14 @@ class Server:
         """A reply came: room for one more per round of them."""
         self.replied = True
         self.failures = self.rests = 0
+        self.heat *= 1.0 - _LATEST
         self.limit += 1.0 / self.limit
 
     def overloaded(self, sent_at: float) -> None:
-        """Half as many from now on, unless the request was sent before the last such cut."""
+        """Half as many from now on, unless this is rare or was sent before the last such cut."""
         self.overloads += 1
-        if sent_at >= self.cut_at:
+        self.heat += (1.0 - self.heat) * _LATEST
+        if self.heat >= _HOT and sent_at >= self.cut_at:
             self.cut_at = time.monotonic()
             self.limit = max(1.0, min(self.limit, self.in_flight) / 2)
             self.least = min(self.least or int(self.limit), int(self.limit))
@@ -178,7 +187,7 @@ class Servers:
         """How the servers fared, where that was not well."""
         told = []
         for server in self.all:
-            if server.overloads:
+            if server.least:
                 told.append(
                     f"{server.address} was overloaded {server.overloads} times, "
                     f"so it was asked as few as {server.least} at a time"
