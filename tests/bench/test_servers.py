@@ -174,15 +174,17 @@ def test_what_is_in_flight_halves_once_a_round_trip_and_grows_by_one() -> None:
     for _ in range(6):
         server.overloaded(sent)
     assert server.limit == float("inf")  # accidents, so far
-    for _ in range(14):  # all of one round trip
+    for _ in range(58):
         server.overloaded(sent)
     assert server.limit == 32
-    server.overloaded(time.monotonic())
-    assert (server.limit, server.overloads) == (16, 21)
+    sent = time.monotonic()
+    for _ in range(8):
+        server.overloaded(sent)
+    assert (server.limit, server.overloads) == (16, 72)
     for _ in range(16):
         server.answered()
     assert 16.9 < server.limit < 17
-    for _ in range(20):
+    for _ in range(80):
         server.overloaded(time.monotonic())
     assert (server.limit, server.least) == (1, 1)
 

@@ -98,7 +98,7 @@ class Server:
         self.overloads += 1
         self.heat += (1.0 - self.heat) * _LATEST
         if self.heat >= _HOT and sent_at >= self.cut_at:
-            self.cut_at = time.monotonic()
+            self.cut_at, self.heat = time.monotonic(), 0.0
             self.limit = max(1.0, min(self.limit, self.in_flight) / 2)
             self.least = min(self.least or int(self.limit), int(self.limit))
 
