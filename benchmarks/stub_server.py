@@ -31,6 +31,9 @@ _RESPONSE = (
     + _BODY
 )
 
+_LATENCY = float(sys.argv[1]) if len(sys.argv) > 1 else 0.0
+"""Seconds before each answer."""
+
 
 class Stub(asyncio.Protocol):
     """Answers each complete request on a kept-alive connection."""
@@ -48,11 +51,18 @@ class Stub(asyncio.Protocol):
             if len(self.pending) < end + 4 + length:
                 return
             self.pending = self.pending[end + 4 + length :]
+            if _LATENCY:
+                asyncio.get_running_loop().call_later(_LATENCY, self.answer)
+            else:
+                self.answer()
+
+    def answer(self):
+        if not self.transport.is_closing():
             self.transport.write(_RESPONSE)
 
 
 async def main():
-    server = await asyncio.get_running_loop().create_server(Stub, "127.0.0.1", 0)
+    server = await asyncio.get_running_loop().create_server(Stub, "127.0.0.1", 0, backlog=4096)
     port = server.sockets[0].getsockname()[1]
     sys.stdout.write(f"http://127.0.0.1:{port}/v1\n")
     sys.stdout.flush()

@@ -52,8 +52,14 @@ def eval_command(
         Path | None, typer.Option(help="Run folder to make; with several models, their parent.")
     ] = None,
     base_url: Annotated[
-        str | None,
-        typer.Option(help="Server of openai/NAME or anthropic/NAME, or of your own agent's model calls."),
+        list[str] | None,
+        typer.Option(
+            help="Server of openai/NAME (several times to spread the load), anthropic/NAME, "
+            "or of your own agent's model calls."
+        ),
+    ] = None,
+    tokenizer: Annotated[
+        str | None, typer.Option(help="Folder with openai/NAME's tokenizer: send prompts as token ids.")
     ] = None,
     agent_seconds: Annotated[
         float | None, typer.Option(help="Longest that your own agent may take to start, and for each action.")
@@ -91,12 +97,13 @@ def eval_command(
     from whale_bench import commands
     from whale_envs.errors import UsageError
 
+    servers = base_url[0] if base_url and len(base_url) == 1 else tuple(base_url or ()) or None
     if resume is not None:
         given = [name for name in context.params if _is_given(context, name)]
         mine = {"resume", "as_json", "dry_run", "base_url", "retriever_url", "judge_url"}
         if others := sorted(set(given) - mine):
             raise UsageError(f"--resume takes everything from the run folder; leave out {', '.join(others)}")
-        runs = [commands.Run(None, resume, base_url, retriever_url, judge_url)]
+        runs = [commands.Run(None, resume, servers, retriever_url, judge_url)]
     elif domain is None or not model:
         raise UsageError("eval needs an environment and --model; see `whale-bench list`")
     else:
@@ -109,7 +116,8 @@ def eval_command(
             EvalPlan(
                 domain=domain, model=name, tier=tier, split=split, profile=cast("Profile", profile), n=n, k=k,
                 seed=seed, concurrency=concurrency, harness=harness, max_tokens=max_tokens,
-                base_url=None if several and not name.startswith(served) else base_url,
+                base_url=None if several and not name.startswith(served) else servers,
+                tokenizer=None if several and not name.startswith("openai/") else tokenizer,
                 agent_seconds=None if several and not is_own_agent(name) else agent_seconds,
                 token_budget=token_budget, python_url=python_url, unsafe_python=unsafe_python,
                 retriever=retriever, index=index, retriever_url=retriever_url, judge=judge,

@@ -43,10 +43,10 @@ class Run(NamedTuple):
 
     plan: EvalPlan | None
     folder: Path
-    base_url: str | None = None
+    base_url: str | tuple[str, ...] | None = None
+    """Where the server of a resumed run is now, or several are; None for where they were."""
     retriever_url: str | None = None
     judge_url: str | None = None
-    """Where the server of a resumed run is now; None for where it was."""
     automatic: bool = False
     """The folder's name is ours: where it is taken, another one is."""
 
@@ -97,8 +97,8 @@ def evaluate_all(runs: list[Run], summaries: list[Summary], *, quiet: bool) -> N
     for plan in (run.plan for run in runs if run.plan):
         if is_own_agent(plan.model):
             read_name(plan.model)
-        elif not plan.model.startswith("local/"):  # these are loaded when their turn comes
-            load_backend(plan.model, base_url=plan.base_url)
+        elif not plan.model.startswith(("local/", "vllm/")):  # these are loaded when their turn comes
+            load_backend(plan.model, base_url=plan.base_url, tokenizer=plan.tokenizer)
     console = Console(stderr=True, soft_wrap=True)
     bars = Console(stderr=True, quiet=True) if quiet else console
     with warnings.catch_warnings():

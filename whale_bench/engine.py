@@ -99,6 +99,10 @@ class Agent:
     def env_options(self, domain: str) -> dict[str, int]:
         return env_options(domain, self.harness)
 
+    async def probe(self) -> None:
+        """Finds out before any rollout whether the model can be had at all."""
+        await self.backend.probe()
+
     def seconds(self) -> dict[str, float]:
         return self.backend.seconds()
 

@@ -34,6 +34,7 @@ from whale_bench.harness.check import check_rollouts
 from whale_bench.harness.host import load_harness
 from whale_bench.ledger import CACHED, COUNTED, Charge, Ledger
 from whale_bench.models import Backend, Message, Sampling, TokenBackend, load_backend
+from whale_bench.models.registry import one_address
 from whale_bench.plan import EvalPlan, check_same, plan_of, resolve
 from whale_bench.scoring import Groups, Summary, summarise
 from whale_bench.store import Outcome, RunStore, outcome_of
@@ -61,7 +62,7 @@ async def evaluate(
     *,
     report: Report | None = None,
     backend: Backend | None = None,
-    base_url: str | None = None,
+    base_url: str | tuple[str, ...] | None = None,
     retriever_url: str | None = None,
     judge_url: str | None = None,
 ) -> Summary:
@@ -72,14 +73,14 @@ async def evaluate(
         folder: the run's folder.
         report: called at the start and after each rollout.
         backend: use this loaded backend; it is left open.
-        base_url: where the server is now, in place of the plan's or the run's.
+        base_url: where the server is now, or several are, in place of the plan's or the run's.
         retriever_url: the same for the retrieval server; it has to be the run's, with its password.
         judge_url: the same for the judge's.
 
     Raises:
         UsageError: the plan or the folder cannot be used, or the resumed run was of other weights,
             another harness or other data.
-        InfrastructureError: the folder can no longer be written to.
+        InfrastructureError: no server answers, or the folder can no longer be written to.
     """
     began = time.perf_counter()
     store = None
@@ -98,13 +99,18 @@ async def evaluate(
         resources = await _resources(plan, stack)
         task = Task(plan.domain, examples, plan.profile, plan.max_tokens, plan.token_budget, resources)
         settings = resolve(plan, task, agent)
+        fresh = store is None
         if store is None:
+            await agent.probe()  # before there is a folder
             store = RunStore.create(folder, settings, agent.source)
         else:
             check_same(store.settings, settings, folder)
         stack.enter_context(store)
         address = settings.get("base_url")
-        return await _run(plan, store, task, agent, base_url=address, report=report or _silent, began=began)
+        report = report or _silent
+        return await _run(
+            plan, store, task, agent, base_url=address, probed=fresh, report=report, began=began
+        )
 
 
 def planned_examples(plan: EvalPlan) -> ExampleSet[Any]:
@@ -131,7 +137,9 @@ def check_tool_options(plan: EvalPlan) -> None:
 async def _open_agent(plan: EvalPlan, backend: Backend | None, stack: AsyncExitStack) -> Agent | OwnAgent:
     """Who plays, open until `stack` closes."""
     if is_own_agent(plan.model):
-        own = OwnAgent(plan.model, base_url=plan.base_url, seconds=plan.agent_seconds)
+        own = OwnAgent(
+            plan.model, base_url=one_address(plan.model, plan.base_url), seconds=plan.agent_seconds
+        )
         await stack.enter_async_context(own)
         own.env_options(plan.domain)
         return own
@@ -141,7 +149,9 @@ async def _open_agent(plan: EvalPlan, backend: Backend | None, stack: AsyncExitS
     if plan.harness is not None:
         await check_rollouts(harness, plan.domain)
     if backend is None:
-        backend = await stack.enter_async_context(load_backend(plan.model, base_url=plan.base_url))
+        backend = await stack.enter_async_context(
+            load_backend(plan.model, base_url=plan.base_url, tokenizer=plan.tokenizer)
+        )
     agent = Agent(backend, harness, sampling)
     _check_tools(agent)
     return agent
@@ -196,7 +206,8 @@ async def _run(
     task: Task,
     agent: Agent | OwnAgent,
     *,
-    base_url: str | None,
+    base_url: str | list[str] | None,
+    probed: bool,
     report: Report,
     began: float,
 ) -> Summary:
@@ -209,6 +220,8 @@ async def _run(
     groups = {e.id: e.groups for e in task.examples}
     earlier = _earlier(store, rows, keys, groups)
     missing = len(rows) < len(keys)
+    if missing and not probed:
+        await agent.probe()
     if agent.source is not None:
         store.write_harness(agent.source)  # a kill may have come before `create` did
     with Ledger(store.folder / "ledger.sqlite") as ledger:

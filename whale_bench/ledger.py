@@ -45,6 +45,15 @@ CREATE UNIQUE INDEX IF NOT EXISTS one_reservation ON events (key, attempt) WHERE
 CREATE UNIQUE INDEX IF NOT EXISTS one_end ON events (key, attempt) WHERE kind != 'reserve';
 """
 
+_COUNTS = """
+WITH mine (key) AS (VALUES (?)) SELECT
+    (SELECT count(*) FROM events e, mine m WHERE e.key = m.key AND e.kind = 'reserve'),
+    (SELECT count(*) FROM events e, mine m WHERE e.key = m.key AND e.kind != 'reserve'),
+    (SELECT count(*) FROM events e, mine m WHERE e.key = m.key AND e.kind = 'settle')
+"""
+"""Attempts begun, attempts ended and settlements of a key. Each count has an index of its own; a query over
+all kinds would read the whole table."""
+
 GENESIS = "0" * 64
 
 
@@ -122,6 +131,8 @@ class Ledger:
             row = self._db.execute("SELECT seq, hash FROM events ORDER BY seq DESC LIMIT 1").fetchone()
         except sqlite3.Error as error:
             self._db.close()
+            if _is_full(error):
+                raise InfrastructureError(f"{path}: cannot be written: {error}") from error
             raise DataError(f"{path}: is no ledger, or damaged: {error}") from error
         self._seq: int = row[0] if row else 0
         self._last: str = row[1] if row else GENESIS
@@ -139,17 +150,14 @@ class Ledger:
         """
         if purpose not in PURPOSES:
             raise UsageError(f"unknown purpose {purpose!r}; valid: {', '.join(PURPOSES)}")
-        begun = ended = settled = 0
-        for kind, n in self._read("SELECT kind, count(*) FROM events WHERE key = ? GROUP BY kind", key):
-            begun += n if kind == "reserve" else 0
-            ended += n if kind != "reserve" else 0
-            settled += n if kind == "settle" else 0
+        [(begun, ended, settled)] = self._read(_COUNTS, key)
         if begun != ended:
             raise UsageError(f"rollout {key!r} is reserved already")
         if bool(settled) != again:
             raise UsageError(f"rollout {key!r} is {'not settled yet' if again else 'settled already'}")
-        self._append("reserve", key, begun + 1, purpose, "")
-        return begun + 1
+        attempt: int = begun + 1
+        self._append("reserve", key, attempt, purpose, "")
+        return attempt
 
     def settle(self, key: str, attempt: int, charge: Charge) -> None:
         """Charges a finished attempt, once."""
@@ -207,13 +215,13 @@ class Ledger:
         Raises:
             DataError: a sequence number or a hash does not follow; names the first such event.
         """
-        prev, seq = GENESIS, 0
-        for seq, event in enumerate(self.events(), start=1):
-            if event.seq != seq or event.prev != prev or event.hash != _digest(event):
-                raise DataError(
-                    f"ledger event {event.seq} ({event.kind} {event.key}) does not follow from the last"
-                )
-            prev = event.hash
+        prev, seq, encode = GENESIS, 0, msgspec.json.Encoder().encode
+        columns = ", ".join(Event._fields)
+        for seq, row in enumerate(self._read(f"SELECT {columns} FROM events ORDER BY seq"), start=1):  # noqa: S608
+            said = row[-1]
+            if row[0] != seq or row[-2] != prev or hashlib.sha256(encode(row[:-1])).hexdigest() != said:
+                raise DataError(f"ledger event {row[0]} ({row[1]} {row[2]}) does not follow from the last")
+            prev = said
         return seq
 
     def close(self) -> None:
@@ -241,6 +249,8 @@ class Ledger:
         try:
             yield from self._db.execute(query, values)
         except sqlite3.Error as error:
+            if _is_full(error):
+                raise InfrastructureError(f"{self.path}: cannot be written: {error}") from error
             raise DataError(f"{self.path}: is damaged: {error}") from error
 
     def _append(self, kind: Kind, key: str, attempt: int, purpose: str, charge: str) -> None:
@@ -255,6 +265,12 @@ class Ledger:
         except sqlite3.Error as error:
             raise InfrastructureError(f"{self.path}: cannot be written: {error}") from error
         self._seq, self._last = event.seq, event.hash
+
+
+def _is_full(error: sqlite3.Error) -> bool:
+    """Whether the disk is at fault and not the file: even readers write, to share memory with a writer."""
+    name = getattr(error, "sqlite_errorname", "")
+    return name.startswith(("SQLITE_FULL", "SQLITE_IOERR_WRITE", "SQLITE_IOERR_SHM", "SQLITE_IOERR_TRUNCATE"))
 
 
 def _digest(event: Event) -> str:

@@ -46,9 +46,11 @@ class EvalPlan:
     """Rollouts in flight; None for what suits the backend."""
     harness: str | None = None
     """A harness file; None for h0."""
-    base_url: str | None = None
-    """Server of openai/NAME or anthropic/NAME; None for OPENAI_BASE_URL or ANTHROPIC_BASE_URL. Of an own
-    agent, what its model calls go to."""
+    base_url: str | tuple[str, ...] | None = None
+    """Server of openai/NAME, or several, or of anthropic/NAME; None for OPENAI_BASE_URL or
+    ANTHROPIC_BASE_URL. Of an own agent, what its model calls go to."""
+    tokenizer: str | None = None
+    """Folder with the tokenizer of openai/NAME, to send prompts as token ids; None sends messages."""
     agent_seconds: float | None = None
     """Longest that an own agent may take to start, and for each action; None for 300."""
     max_tokens: int | None = None
@@ -116,9 +118,11 @@ def resolve(plan: EvalPlan, task: Task, agent: Agent | OwnAgent) -> dict[str, An
     settings = asdict(plan) | {
         "n": len(task.examples),
         "base_url": server_address(plan.model, plan.base_url),
-        "retriever_url": _without_user(plan.retriever_url),
+        "retriever_url": plan.retriever_url and _without_user(plan.retriever_url),
         "judge_url": server_address(plan.judge, plan.judge_url),
         "index": _absolute(plan.index),
+        "tokenizer": _absolute(plan.tokenizer),
+        "tokenizer_id": getattr(getattr(agent, "backend", None), "tokenizer_id", None),
         "env_id": get_domain(plan.domain).env_id,
         "fixture": agent.fixture,
         "weights_id": agent.weights_id,
@@ -131,8 +135,8 @@ def resolve(plan: EvalPlan, task: Task, agent: Agent | OwnAgent) -> dict[str, An
     return {name: value for name, value in settings.items() if value is not None}
 
 
-def server_address(model: str | None, url: str | None) -> str | None:
-    """The address of a model's server as it may be written down: without user name and password.
+def server_address(model: str | None, url: str | tuple[str, ...] | None) -> str | list[str] | None:
+    """The address(es) of a model's server as they may be written down: without user name and password.
 
     Args:
         model: as a plan names it; None, or one that no server answers for, has no server.
@@ -143,13 +147,15 @@ def server_address(model: str | None, url: str | None) -> str | None:
         "openai": ("OPENAI_BASE_URL", OPENAI_URL),
         "anthropic": ("ANTHROPIC_BASE_URL", ANTHROPIC_URL),
     }
-    if model is not None and is_own_agent(model):
-        return _without_user(url)
-    kind, slash, _ = (model or "").partition("/")
-    if not slash or kind not in places:
+    if model is not None and is_own_agent(model) and not url:
         return None
-    variable, default = places[kind]
-    return _without_user(url or os.environ.get(variable) or default)
+    kind, slash, _ = (model or "").partition("/")
+    if not url and (not slash or kind not in places):
+        return None
+    variable, default = places.get(kind, ("", ""))
+    given = [url] if isinstance(url, str) else list(url or ())
+    found = [_without_user(one) for one in given or [os.environ.get(variable) or default]]
+    return found[0] if len(found) == 1 else found
 
 
 def _absolute(index: str | None) -> str | None:
@@ -157,9 +163,7 @@ def _absolute(index: str | None) -> str | None:
     return str(Path(index).resolve()) if index is not None and Path(index).exists() else index
 
 
-def _without_user(url: str | None) -> str | None:
-    if url is None:
-        return None
+def _without_user(url: str) -> str:
     parts = urlsplit(url.rstrip("/"))
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
@@ -174,6 +178,8 @@ def plan_of(settings: Mapping[str, Any], folder: Path) -> EvalPlan:
     if lost := sorted(name for name in known if known[name] is not None and name not in settings):
         raise UsageError(f"{folder / 'run.toml'} lacks {', '.join(map(repr, lost))}")
     plan = {name: settings[name] for name in known if name in settings}
+    if isinstance(plan.get("base_url"), list):
+        plan["base_url"] = tuple(plan["base_url"])
     if "harness" in plan and (folder / "harness.py").is_file():
         plan["harness"] = str(folder / "harness.py")
     try:
@@ -188,7 +194,16 @@ def check_same(old: Mapping[str, Any], new: Mapping[str, Any], folder: Path) -> 
     Raises:
         UsageError: what would run now differs from what ran.
     """
-    for name in ("env_id", "examples_id", "weights_id", "agent_id", "harness_id", "fixture", "retriever_id"):
+    for name in (
+        "env_id",
+        "examples_id",
+        "weights_id",
+        "agent_id",
+        "harness_id",
+        "fixture",
+        "retriever_id",
+        "tokenizer_id",
+    ):
         if old.get(name) != new.get(name):
             raise UsageError(
                 f"{folder} cannot be resumed: its {name} is {old.get(name)!r}, now it is {new.get(name)!r}"

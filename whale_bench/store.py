@@ -19,12 +19,13 @@ Not covered: runs written by two processes at once, which the lock refuses.
 import fcntl
 import hashlib
 import os
+import sys
 import tomllib
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import msgspec
 import tomli_w
@@ -48,7 +49,7 @@ class DamagedLineWarning(UserWarning):
     """A line of a rollouts file could not be read and was passed over."""
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class Outcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A rollout without its content: what scoring needs, small in memory."""
 
     key: str
@@ -79,6 +80,53 @@ def outcome_of(rollout: Rollout) -> Outcome:
 
 
 _SHARED = tuple(name for name in Outcome.__struct_fields__ if name in Rollout.__struct_fields__)
+
+
+class _Text(msgspec.Struct, gc=False):
+    """The one field of a segment that an outcome needs."""
+
+    text: str
+
+
+class _Line(msgspec.Struct, kw_only=True, gc=False):
+    """The fields of a rollout's line that an outcome needs; the others are skipped, not built."""
+
+    key: str
+    domain: str
+    example_id: str
+    sample: int
+    seed: int
+    harness_id: str
+    weights_id: str
+    segments: tuple[_Text, ...]
+    verdict: Verdict
+    stop_condition: str
+    truncated: bool
+    metered: bool = True
+    metrics: dict[str, float] = {}
+    groups: tuple[tuple[str, str], ...] = ()
+    prompt_tokens: int | None = None
+    sampled_tokens: int | None = None
+    tool_calls: int = 0
+    seconds: float = 0.0
+
+
+class _Shared:
+    """Equal values of one kind as one object: outcomes repeat a few verdicts and metrics over and over."""
+
+    def __init__(self) -> None:
+        self._known: dict[Any, Any] = {}
+
+    def __call__(self, value: Any, key: Any) -> Any:
+        if len(self._known) > _MOST_SHARED:
+            self._known.clear()
+        return self._known.setdefault(key, value)
+
+
+_MOST_SHARED = 10_000
+
+
+_Row = TypeVar("_Row", Rollout, _Line)
 
 
 class RunStore:
@@ -189,7 +237,32 @@ class RunStore:
         Raises:
             UsageError: a file cannot be read, or holds a rollout of another run.
         """
-        decoder = msgspec.json.Decoder(Rollout)
+        return self._read(Rollout)
+
+    def outcomes(self) -> Iterator[Outcome]:
+        """The outcome of every rollout once; decodes no more of a line than that."""
+        example, verdict, metrics, groups = _Shared(), _Shared(), _Shared(), _Shared()
+        for line in self._read(_Line):
+            yield Outcome(
+                key=line.key,
+                example_id=example(line.example_id, line.example_id),
+                sample=line.sample,
+                verdict=verdict(line.verdict, line.verdict),
+                stop_condition=sys.intern(line.stop_condition),
+                truncated=line.truncated,
+                metrics=metrics(line.metrics, (*line.metrics, *line.metrics.values())),
+                groups=groups(line.groups, line.groups),
+                model_calls=len(line.segments),
+                tool_calls=line.tool_calls,
+                metered=line.metered,
+                prompt_tokens=line.prompt_tokens,
+                sampled_tokens=line.sampled_tokens,
+                seconds=line.seconds,
+                texts=hash(tuple(segment.text for segment in line.segments)),
+            )
+
+    def _read(self, kind: type[_Row]) -> Iterator[_Row]:
+        decoder = msgspec.json.Decoder(kind)
         seen: set[str] = set()
         for part in self.parts():
             for number, line in enumerate(_lines(part), start=1):
@@ -220,16 +293,12 @@ class RunStore:
                     f"{getattr(row, name)!r}, that of run.toml is {self.settings[name]!r}"
                 )
 
-    def outcomes(self) -> Iterator[Outcome]:
-        """The outcome of every rollout once."""
-        return map(outcome_of, self.rollouts())
-
     def write_harness(self, source: str) -> None:
         """Writes harness.py, whole or not at all, if it is not there."""
         if not (self.folder / "harness.py").exists():
             self._write("harness.py", source.encode())
 
-    def write_base_url(self, base_url: str | None) -> None:
+    def write_base_url(self, base_url: str | list[str] | None) -> None:
         """Writes where the server is now into run.toml, if that says otherwise."""
         if base_url is not None and base_url != self.settings.get("base_url"):
             self.settings["base_url"] = base_url

@@ -104,6 +104,11 @@ def settled(folder: Path) -> dict[str, tuple[int, ...]]:
     }
 
 
+def lines(folder: Path) -> int:
+    """How many rollouts stand in a run folder."""
+    return sum(part.read_bytes().count(b"\n") for part in folder.glob("rollouts-*.jsonl"))
+
+
 def children(pid: int) -> list[int]:
     """The processes that `pid` started and that still are."""
     found = []

@@ -38,9 +38,14 @@ def completion(message: Any, finish: Any = "stop", usage: Any = None) -> dict[st
     return {"choices": [{"index": 0, "message": message, "finish_reason": finish}], "usage": usage}
 
 
+def is_probe(payload: dict[str, Any]) -> bool:
+    return payload.get("messages") == [{"role": "user", "content": "Hi"}] and payload.get("seed") == 0
+
+
 class Server:
-    def __init__(self, script: Script) -> None:
-        self.script = script
+    def __init__(self, script: Script, probe: Script) -> None:
+        self.script, self.probe = script, probe
+        self.probes: list[dict[str, Any]] = []
         self.requests: list[dict[str, Any]] = []
         self.headers: list[Mapping[str, str]] = []
         self.most_at_once = self._now = 0
@@ -54,12 +59,16 @@ class Server:
         self.most_at_once = max(self.most_at_once, self._now)
         try:
             payload = await request.json()
-            number = len(self.requests)
-            self.requests.append(payload)
-            self.headers.append(request.headers)
-            if self.before is not None:
-                await self.before(payload)
-            found = self.script(payload, number)
+            if is_probe(payload):
+                self.probes.append(payload)
+                found = self.probe(payload, len(self.probes) - 1)
+            else:
+                number = len(self.requests)
+                self.requests.append(payload)
+                self.headers.append(request.headers)
+                if self.before is not None:
+                    await self.before(payload)
+                found = self.script(payload, number)
         finally:
             self._now -= 1
         if found is HANG_UP:
@@ -92,14 +101,17 @@ class Server:
 
 
 @asynccontextmanager
-async def serve(script: Script) -> AsyncIterator[Server]:
-    """The server, with `url`, while the context lasts."""
-    server = Server(script)
+async def serve(
+    script: Script, *, probe: Script = lambda p, n: "yes", port: int = 0
+) -> AsyncIterator[Server]:
+    """The server, with `url`, while the context lasts; `probe` answers what comes before a run."""
+    server = Server(script, probe)
     app = web.Application()
-    app.router.add_post("/v1/chat/completions", server.answer)
+    for route in ("/v1/chat/completions", "/v1/completions"):
+        app.router.add_post(route, server.answer)
     runner = web.AppRunner(app)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
+    site = web.TCPSite(runner, "127.0.0.1", port)
     await site.start()
     server.url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
     try:

@@ -6,7 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,8 +14,11 @@ import pytest
 from bench_fakes import FILES, HEAD, alive, children, results, settled, wait_for
 
 from whale_bench import cli, commands
+from whale_bench.models.http_retry import Patience
 from whale_bench.models.openai import OpenAIBackend
+from whale_bench.store import RunStore
 
+ROOT = Path(__file__).resolve().parent.parent.parent
 EVAL = ["eval", "chess_puzzles", "-m", "scripted/random", "-n", "4", "-k", "2"]
 
 
@@ -54,6 +57,16 @@ def process(*arguments: str) -> "subprocess.Popen[str]":
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
+def dying_url() -> Iterator[str]:
+    """A server that answers one request, the probe, and hangs up on all others."""
+    command = [sys.executable, str(ROOT / "benchmarks" / "faulty_server.py"), "--answers", "1"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        yield server.stdout.readline().strip()
+        server.kill()
 
 
 def dead_url() -> str:
@@ -347,38 +360,57 @@ def test_check_harness_says_yes_or_what_is_wrong(whale: Any, tmp_path: Path) -> 
 # --- a server that is not there -------------------------------------------------------------------
 
 
-def test_a_dead_server_makes_a_run_incomplete_and_names_what_is_missing(
-    whale: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_a_server_that_dies_makes_a_run_incomplete_and_names_what_is_missing(
+    whale: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, dying_url: str
 ) -> None:
     defaults: Any = OpenAIBackend.__init__.__kwdefaults__
-    monkeypatch.setitem(defaults, "backoff_seconds", 0.0)
-    url = dead_url()
-    arguments = ["eval", "chess_puzzles", "-m", "openai/m", "--base-url", url, "-n", "3", "-k", "2"]
+    monkeypatch.setitem(defaults, "patience", Patience(backoff_s=0.0))
+    arguments = ["eval", "chess_puzzles", "-m", "openai/m", "--base-url", dying_url, "-n", "3", "-k", "2"]
     done = whale(*arguments, "--out", "my run")
-    assert "go on with: whale-bench eval --resume 'my run'" in done.out
-    done = whale(*arguments, "--out", "here")
     assert done.code == 3
     assert "6 rollouts are missing" in done.out
     assert done.out.count("≥ 0.000 (incomplete)") == 1  # a bound of the run's own profile only
-    lines = (tmp_path / "here" / "run.toml").read_text()
+    lines = (tmp_path / "my run" / "run.toml").read_text()
     assert "examples_id" in lines
-    summary = json.loads((tmp_path / "here" / "summary.json").read_text())
+    summary = json.loads((tmp_path / "my run" / "summary.json").read_text())
     assert summary["score"] is None
     for key in summary["missing"]:
         assert key in done.out
-    assert f"{url} failed 5 times" in done.out
-    assert "go on with: whale-bench eval --resume here" in done.out
-    assert whale("eval", "--resume", "here", "--json").code == 3
+    assert f"{dying_url} failed {Patience().attempts} times" in done.out
+    assert "go on with: whale-bench eval --resume 'my run'" in done.out
+    done = whale("eval", "--resume", "my run", "--json")
+    assert (done.code, done.out) == (3, "")
+    assert f"{dying_url} failed 3 times" in done.err  # found by the probe
+
+
+def test_a_server_that_is_not_there_is_one_line_and_no_folder(
+    whale: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    defaults: Any = OpenAIBackend.__init__.__kwdefaults__
+    monkeypatch.setitem(defaults, "patience", Patience(backoff_s=0.0))
+    done = whale("eval", "chess_puzzles", "-m", "openai/m", "--base-url", dead_url(), "--out", "here")
+    assert (done.code, done.out, done.err.count("\n")) == (3, "", 1)
+    assert "is --base-url right" in done.err
+    assert not (tmp_path / "here").exists()
 
 
 def test_a_server_beside_a_fixture_needs_one_address_only(
-    whale: Any, monkeypatch: pytest.MonkeyPatch
+    whale: Any, monkeypatch: pytest.MonkeyPatch, dying_url: str
 ) -> None:
     defaults: Any = OpenAIBackend.__init__.__kwdefaults__
-    monkeypatch.setitem(defaults, "backoff_seconds", 0.0)
-    done = whale(*EVAL, "-m", "openai/m", "--base-url", dead_url(), "--json", "--out", "both")
+    monkeypatch.setitem(defaults, "patience", Patience(backoff_s=0.0))
+    done = whale(*EVAL, "-m", "openai/m", "--base-url", dying_url, "--json", "--out", "both")
     assert done.code == 3
     assert [row["complete"] for row in json.loads(done.out)] == [True, False]
+
+
+def test_several_servers_are_given_and_recorded_as_a_list(whale: Any, tmp_path: Path, stub_url: str) -> None:
+    other = stub_url.replace("127.0.0.1", "localhost")
+    servers = ["--base-url", stub_url, "--base-url", other]
+    done = whale("eval", "chess_puzzles", "-m", "openai/m", *servers, "-n", "2", "-k", "1", "--out", "two")
+    assert done.code == 0
+    assert RunStore.open(tmp_path / "two").settings["base_url"] == [stub_url, other]
+    assert whale("eval", "--resume", "two").code == 0
 
 
 # --- signals --------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from chat_server import Answer, Script, Server, completion, serve
 
 from whale_bench.judge import AT_ONCE, ATTEMPTS, MOST_FAILURES, LLMJudge
 from whale_bench.models import load_backend
+from whale_bench.models.http_retry import Patience
 from whale_bench.models.openai import OpenAIBackend
 from whale_envs import UsageError
 from whale_envs.errors import InfrastructureError
@@ -23,7 +24,7 @@ GOLDS = ["Rembrandt"]
 @asynccontextmanager
 async def judging(path: Path, script: Script) -> AsyncIterator[tuple[LLMJudge, Server]]:
     async with serve(script) as server:
-        backend = OpenAIBackend("judge", base_url=server.url, backoff_seconds=0.001)
+        backend = OpenAIBackend("judge", base_url=server.url, patience=Patience(backoff_s=0.001))
         async with LLMJudge(backend, path / "judge.sqlite", pause_seconds=0.001) as judge:
             yield judge, server
 

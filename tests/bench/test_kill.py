@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from bench_fakes import FILES, alive, children, results, settled, wait_for
+from bench_fakes import FILES, alive, children, lines, results, settled, wait_for
 
 from whale_bench.ledger import Ledger
 
@@ -26,10 +26,6 @@ def start(folder: Path, plan: list[str] = PLAN) -> subprocess.Popen[bytes]:
     """Resumes the folder's run, or begins it where a kill came before there was one."""
     more = ["--resume", str(folder)] if (folder / "run.toml").exists() else [*plan, "--out", str(folder)]
     return subprocess.Popen([*COMMAND, *more], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-
-def lines(folder: Path) -> int:
-    return sum(part.read_bytes().count(b"\n") for part in folder.glob("rollouts-*.jsonl"))
 
 
 def kill_at(folder: Path, rng: random.Random) -> bool:

@@ -181,6 +181,20 @@ def test_a_full_disk_is_an_infrastructure_failure_and_leaves_the_chain_whole(tmp
         assert ledger.audit() == ledger._seq
 
 
+def test_no_step_of_a_rollout_reads_the_whole_ledger(tmp_path: Path) -> None:
+    with Ledger(tmp_path / "l") as ledger:
+        steps: list[str] = []
+        ledger._db.set_trace_callback(steps.append)
+        ledger.settle("a", ledger.reserve("a", "test"), ONE)
+        ledger._db.set_trace_callback(None)
+        asked = [step for step in steps if step.lstrip().startswith(("SELECT", "WITH"))]
+        assert len(asked) == 2
+        for step in asked:
+            plan = [row[3] for row in ledger._db.execute(f"EXPLAIN QUERY PLAN {step}")]
+            assert not [line for line in plan if line.startswith("SCAN e")], plan
+            assert any("USING" in line and "INDEX one_" in line for line in plan)
+
+
 def test_a_ledger_that_loses_its_table_while_open_is_named(tmp_path: Path) -> None:
     with Ledger(tmp_path / "l") as ledger:
         with sqlite3.connect(tmp_path / "l") as db:

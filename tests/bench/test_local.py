@@ -191,7 +191,7 @@ async def test_the_end_token_stays_in_the_ids_and_out_of_the_text(backend):
     end = backend.encode("<|im_end|>")
     assert end == (2,)
     assert 2 in LocalBackend.load(str(backend.name.removeprefix("local/")))._loop.stop_ids
-    assert backend._decode((*usual.sampled_ids, 2), skip_special_tokens=True) == usual.text
+    assert backend._chat.decode((*usual.sampled_ids, 2), skip_special_tokens=True) == usual.text
 
 
 async def test_answers_end_at_the_context_and_prompts_must_leave_room(backend):
@@ -239,16 +239,16 @@ async def test_content_cannot_forge_special_tokens(backend, forged):
 
 async def test_arguments_of_tool_calls_cannot_forge_special_tokens(backend):
     call = {"function": {"name": "f", "arguments": '{"x": "\\u003c|im_end|>"}'}}
-    plain = backend._plain({"calls": [call["function"]], "text": "<|im_end|>"})
+    plain = backend._chat._plain({"calls": [call["function"]], "text": "<|im_end|>"})
     assert plain["text"] == "< |im_end|>"
-    from whale_bench.models.folder import _as_dict
+    from whale_bench.models.chat_template import _as_dict
 
-    chat = backend._plain(_as_dict(Message("assistant", "", tool_calls=(call,), tool_call_id="1")))
+    chat = backend._chat._plain(_as_dict(Message("assistant", "", tool_calls=(call,), tool_call_id="1")))
     assert chat["tool_calls"][0]["function"]["arguments"] == {"x": "< |im_end|>"}
 
 
 async def test_a_chat_the_template_refuses_is_the_agents_failure(backend):
-    backend._tokenizer.chat_template = "{{ raise_exception('roles must alternate') }}"
+    backend._chat.tokenizer.chat_template = "{{ raise_exception('roles must alternate') }}"
     with pytest.raises(ModelError, match="roles must alternate"):
         await backend.generate(Request(messages=(Message("user", "hi"),)))
 

@@ -3,7 +3,9 @@
 import asyncio
 import json
 import socket
+import time
 from collections.abc import Callable
+from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +17,13 @@ from chat_server import HANG_UP, SILENCE, Answer, Script, Server, Trickle, compl
 from whale_bench import EvalPlan, Generation, Request, evaluate
 from whale_bench.ledger import Ledger
 from whale_bench.models import Message, Sampling
-from whale_bench.models.openai import ATTEMPTS, OpenAIBackend
+from whale_bench.models.http_retry import Patience
+from whale_bench.models.openai import OpenAIBackend
 from whale_envs import InfrastructureError, UsageError
 from whale_envs.errors import ModelError
 
+ATTEMPTS = Patience().attempts
+AT_ONCE = Patience(backoff_s=0.0)
 HI = Request((Message("user", "Hi"),), seed=5, max_tokens=7)
 
 
@@ -29,12 +34,12 @@ def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def ask(script: Script, request: Request = HI) -> tuple[Generation, Server]:
-    async with serve(script) as server, OpenAIBackend("m", base_url=server.url, backoff_seconds=0) as backend:
+    async with serve(script) as server, OpenAIBackend("m", base_url=server.url, patience=AT_ONCE) as backend:
         return await backend.generate(request), server
 
 
 async def failure(script: Script, kind: type[Exception], request: Request = HI) -> tuple[str, Server]:
-    async with serve(script) as server, OpenAIBackend("m", base_url=server.url, backoff_seconds=0) as backend:
+    async with serve(script) as server, OpenAIBackend("m", base_url=server.url, patience=AT_ONCE) as backend:
         with pytest.raises(kind) as caught:
             await backend.generate(request)
         return str(caught.value), server
@@ -54,7 +59,7 @@ async def test_a_request_says_what_the_protocol_says(monkeypatch: pytest.MonkeyP
     generation, server = await ask(lambda p, n: "yes")
     assert server.requests == [
         {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "temperature": 1.0, "top_p": 1.0,
-         "top_k": 20, "seed": 5, "max_tokens": 7}
+         "top_k": 20, "seed": 5, "max_tokens": 7, "return_token_ids": True}
     ]  # fmt: skip
     assert server.headers[0]["Authorization"] == "Bearer key-1"
     assert (generation.text, generation.usage.prompt_tokens, generation.usage.sampled_tokens) == (
@@ -99,7 +104,7 @@ async def test_credentials_in_the_address_are_sent_and_never_told(monkeypatch: p
     for status, kind in ((401, UsageError), (404, UsageError), (400, UsageError), (500, InfrastructureError)):
         async with serve(lambda p, n, s=status: Answer(s, "no")) as server:
             url = server.url.replace("http://", "http://name:pass@")
-            async with OpenAIBackend("m", base_url=url, backoff_seconds=0) as backend:
+            async with OpenAIBackend("m", base_url=url, patience=AT_ONCE) as backend:
                 with pytest.raises(kind) as caught:
                     await backend.generate(HI)
         assert server.headers[0]["Authorization"] == "Basic bmFtZTpwYXNz"
@@ -234,7 +239,7 @@ async def test_an_answer_that_is_no_completion_is_asked_for_again(body: bytes) -
     assert (generation.text, len(server.requests)) == ("yes", 3)
     words, server = await failure(lambda p, n: body, InfrastructureError)
     assert len(server.requests) == ATTEMPTS
-    assert "no chat completion" in words
+    assert "no completion" in words
     assert "\n" not in words
 
 
@@ -257,17 +262,36 @@ async def test_retry_after_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
 
     async def sleep(seconds: float) -> None:
-        waits.append(seconds)
+        if seconds:  # the server's own loop yields now and then
+            waits.append(seconds)
 
-    monkeypatch.setattr("whale_bench.models.openai.asyncio.sleep", sleep)
-    headers = ["3", "0.5", "86400", "Wed, 21 Oct 2015 07:28:00 GMT"]
+    monkeypatch.setattr("whale_bench.models.servers.asyncio.sleep", sleep)
+    soon = formatdate(time.time() + 30, usegmt=True)
+    asked = [
+        *({"Retry-After": value} for value in ("3", "0.5", "86400", soon)),
+        {"retry-after-ms": "1500", "Retry-After": "9"},
+        *({"Retry-After": value} for value in ("Wed, 21 Oct 2015 07:28:00 GMT", "soon", "nan")),
+    ]
     async with (
-        serve(lambda p, n: Answer(429, headers={"Retry-After": headers[n]}) if n < 4 else "yes") as server,
-        OpenAIBackend("m", base_url=server.url, backoff_seconds=0.25) as backend,
+        serve(lambda p, n: Answer(429, headers=asked[n]) if n < len(asked) else "yes") as server,
+        OpenAIBackend("m", base_url=server.url, patience=Patience(backoff_s=0.25)) as backend,
     ):
         await backend.generate(HI)
     assert waits[:3] == [3.0, 0.5, 60.0]
-    assert 2.0 <= waits[3] <= 2.5  # no number of seconds: our own back-off, doubled thrice, with jitter
+    assert 27 <= waits[3] <= 30
+    assert waits[4] == 1.5
+    for attempt, wait in enumerate(waits[5:], start=2):  # no wait: our own back-off, with jitter
+        assert 0.25 * 2 ** (attempt - 1) <= wait <= 0.25 * 2 ** (attempt - 1) * 1.25
+
+
+async def test_a_queue_that_names_its_waits_costs_no_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def sleep(seconds: float) -> None:
+        assert seconds in (0, 1.0)
+
+    monkeypatch.setattr("whale_bench.models.servers.asyncio.sleep", sleep)
+    busy = Answer(429, "queue", {"Retry-After": "1"})
+    generation, server = await ask(lambda p, n: busy if n < 3 * ATTEMPTS else "yes")
+    assert (generation.text, len(server.requests)) == ("yes", 3 * ATTEMPTS + 1)
 
 
 async def test_a_connection_that_breaks_off_is_retried() -> None:
@@ -278,25 +302,28 @@ async def test_a_connection_that_breaks_off_is_retried() -> None:
 
 async def test_a_dead_port_is_infrastructure_and_named() -> None:
     url = f"http://127.0.0.1:{dead_port()}/v1"
-    async with OpenAIBackend("m", base_url=url, backoff_seconds=0) as backend:
+    async with OpenAIBackend("m", base_url=url, patience=AT_ONCE) as backend:
         with pytest.raises(InfrastructureError, match=f"{url} failed {ATTEMPTS} times"):
             await backend.generate(HI)
 
 
-async def test_a_server_that_hangs_is_given_up_and_one_that_trickles_is_not(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("whale_bench.models.openai.SILENCE_SECONDS", 0.5)
-    generation, server = await ask(lambda p, n: Trickle("yes", 0.01) if n else SILENCE)
-    assert (generation.text, len(server.requests)) == ("yes", 2)
-    monkeypatch.setattr("whale_bench.models.openai.PATIENCE_SECONDS", 0.9)
-    words, server = await failure(lambda p, n: SILENCE, InfrastructureError)
+async def test_a_server_that_hangs_is_given_up_and_one_that_trickles_is_not() -> None:
+    async def asked(script: Script, **waits: float) -> tuple[str, int]:
+        patience = Patience(backoff_s=0.0, **waits)  # type: ignore[arg-type]
+        async with serve(script) as server, OpenAIBackend("m", base_url=server.url, patience=patience) as b:
+            try:
+                return (await b.generate(HI)).text, len(server.requests)
+            except InfrastructureError as error:
+                return str(error), len(server.requests)
+
+    assert await asked(lambda p, n: Trickle("yes", 0.01) if n else SILENCE, silence_s=0.5) == ("yes", 2)
+    words, requests = await asked(lambda p, n: SILENCE, silence_s=0.5, give_up_s=0.9)
     assert "failed 2 times" in words
     assert "Timeout" in words
-    monkeypatch.setattr("whale_bench.models.openai.ANSWER_SECONDS", 1.0)
-    words, server = await failure(lambda p, n: Trickle("yes", 0.05), InfrastructureError)
+    assert requests == 2
+    words, requests = await asked(lambda p, n: Trickle("yes", 0.05), answer_s=1.0, give_up_s=0.9)
     assert "Timeout" in words
-    assert len(server.requests) == 1
+    assert requests == 1
 
 
 # --- failures that are not ------------------------------------------------------------------------
@@ -316,7 +343,7 @@ async def test_a_refused_key_or_name_is_misuse_at_once(status: int, words: str) 
 async def test_a_refusal_after_an_answer_is_the_servers(status: int) -> None:
     async with (
         serve(lambda p, n: Answer(status, "no such luck") if n else "yes") as server,
-        OpenAIBackend("m", base_url=server.url, backoff_seconds=0) as backend,
+        OpenAIBackend("m", base_url=server.url, patience=AT_ONCE) as backend,
     ):
         await backend.generate(HI)
         with pytest.raises(InfrastructureError, match="no such luck"):
@@ -382,7 +409,7 @@ async def test_a_setting_that_the_server_refuses_is_left_out_and_told() -> None:
                 return Answer(400, f"Unrecognized request argument supplied: {name}")
         return "yes"
 
-    async with serve(script) as server, OpenAIBackend("m", base_url=server.url, backoff_seconds=0) as backend:
+    async with serve(script) as server, OpenAIBackend("m", base_url=server.url, patience=AT_ONCE) as backend:
         await asyncio.gather(*(backend.generate(HI) for _ in range(8)))  # all refused at the same time
         assert backend.warnings() == ["the server refused seed, so it was not sent",
                                       "the server refused top_k, so it was not sent"]  # fmt: skip
@@ -412,7 +439,7 @@ async def test_a_server_that_refuses_max_tokens_is_told_the_newer_name(words: st
     def script(payload: dict[str, Any], n: int) -> Any:
         return Answer(400, words) if "max_tokens" in payload else "yes"
 
-    async with serve(script) as server, OpenAIBackend("m", base_url=server.url, backoff_seconds=0) as backend:
+    async with serve(script) as server, OpenAIBackend("m", base_url=server.url, patience=AT_ONCE) as backend:
         server.before = together  # three requests are in flight when the first is refused
         await asyncio.gather(*(backend.generate(HI) for _ in range(3)))
         assert [r.get("max_completion_tokens") for r in server.requests] == [None] * 3 + [7] * 3
@@ -427,7 +454,7 @@ async def test_a_server_that_refuses_max_tokens_is_told_the_newer_name(words: st
 async def test_a_server_that_takes_no_bound_at_all_is_not_asked_for_ever() -> None:
     refuse: Script = lambda p, n: Answer(400, f"unsupported: {[k for k in p if 'max_' in k]}")  # noqa: E731
     _, server = await failure(refuse, UsageError)
-    assert len(server.requests) == 2
+    assert len(server.requests) == 3  # with either name, and without token ids
 
 
 async def test_the_newer_name_is_left_out_too_where_the_prompt_leaves_less_room() -> None:
@@ -444,7 +471,7 @@ async def test_an_unknown_refusal_is_misuse_at_first_and_the_servers_later() -> 
     await failure(lambda p, n: Answer(422, "temperature must be 0"), UsageError)
     async with (
         serve(lambda p, n: Answer(422, "odd") if n else "yes") as server,
-        OpenAIBackend("m", base_url=server.url, backoff_seconds=0) as backend,
+        OpenAIBackend("m", base_url=server.url, patience=AT_ONCE) as backend,
     ):
         await backend.generate(HI)
         with pytest.raises(InfrastructureError, match="odd"):
@@ -461,14 +488,10 @@ def pure(payload: dict[str, Any], n: int) -> str:
     return f"I play <move>{moves[payload['seed'] % len(moves)]}</move> ({payload['seed']})"
 
 
-def is_about(payload: dict[str, Any], text: str) -> bool:
-    return text in json.dumps(payload)
-
-
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     defaults: Any = OpenAIBackend.__init__.__kwdefaults__
-    monkeypatch.setitem(defaults, "backoff_seconds", 0.0)
+    monkeypatch.setitem(defaults, "patience", AT_ONCE)
 
 
 async def evaluated(script: Script, folder: Path, **changes: Any) -> tuple[Any, Server]:
@@ -486,9 +509,9 @@ async def evaluated(script: Script, folder: Path, **changes: Any) -> tuple[Any, 
         return await evaluate(plan, folder), server
 
 
-async def resumed(script: Script, folder: Path) -> tuple[Any, Server]:
+async def resumed(script: Script, folder: Path, probe: Script = lambda p, n: "yes") -> tuple[Any, Server]:
     """Resumes against a new server at the address in the run folder."""
-    async with serve(script) as server:
+    async with serve(script, probe=probe) as server:
         path = folder / "run.toml"
         lines = [line for line in path.read_text().splitlines() if not line.startswith("base_url")]
         path.write_text(f'base_url = "{server.url}"\n' + "\n".join(lines) + "\n")
@@ -557,11 +580,10 @@ async def test_a_model_that_cannot_answer_scores_nothing_and_is_not_missing(
     assert summary.truncated == 1.0
 
 
-async def test_a_dead_server_is_given_up_early_and_nothing_is_scored(tmp_path: Path, quick: None) -> None:
-    plan = EvalPlan(
-        domain="chess_puzzles", model="openai/m", base_url=f"http://127.0.0.1:{dead_port()}/v1", n=20
-    )
-    summary = await evaluate(plan, tmp_path / "a")
+async def test_a_server_that_fails_every_rollout_is_given_up_early_and_nothing_is_scored(
+    tmp_path: Path, quick: None
+) -> None:
+    summary, _ = await evaluated(lambda p, n: HANG_UP, tmp_path / "a", n=20)
     assert (summary.complete, summary.score, summary.rollouts, len(summary.missing)) == (False, None, 0, 160)
     with Ledger(tmp_path / "a" / "ledger.sqlite", readonly=True) as ledger:
         assert ledger.open_reservations() == []
@@ -594,7 +616,7 @@ async def test_a_key_or_model_lost_in_the_middle_leaves_a_run_to_be_finished(
     with Ledger(tmp_path / "a" / "ledger.sqlite", readonly=True) as ledger:
         assert ledger.open_reservations() == []
     with pytest.raises(UsageError, match="gone"):
-        await resumed(lambda p, n: Answer(status, "gone"), tmp_path / "a")
+        await resumed(pure, tmp_path / "a", lambda p, n: Answer(status, "gone"))
     again, _ = await resumed(pure, tmp_path / "a")
     assert again.complete
     assert len(settled(tmp_path / "a")) == 32
@@ -621,3 +643,141 @@ async def test_odd_answers_are_turns_or_the_models_and_the_run_is_whole(
 async def test_no_more_rollouts_are_in_flight_than_asked_for(tmp_path: Path, quick: None) -> None:
     _, server = await evaluated(pure, tmp_path / "a", concurrency=3)
     assert server.most_at_once <= 3
+
+
+# --- found before the first rollout ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [(401, "OPENAI_API_KEY"), (403, "OPENAI_API_KEY"), (404, "'m' .--model.*--base-url"),
+     (405, "--base-url; most end in /v1"), (422, "refused the request")],
+)  # fmt: skip
+async def test_a_wrong_setting_is_found_by_one_probe_and_makes_no_folder(
+    status: int, words: str, tmp_path: Path, quick: None
+) -> None:
+    async with serve(pure, probe=lambda p, n: Answer(status, "no")) as server:
+        plan = EvalPlan(domain="chess_puzzles", model="openai/m", base_url=server.url, n=4)
+        with pytest.raises(UsageError, match=words):
+            await evaluate(plan, tmp_path / "a")
+    assert server.requests == []
+    assert len(server.probes) <= 2  # once more without token ids where nobody says what is wrong
+    assert not (tmp_path / "a").exists()
+
+
+async def test_a_server_that_is_down_is_one_message_and_no_folder(tmp_path: Path, quick: None) -> None:
+    url = f"http://127.0.0.1:{dead_port()}/v1"
+    plan = EvalPlan(domain="chess_puzzles", model="openai/m", base_url=url, n=20)
+    with pytest.raises(InfrastructureError, match=f"{url} failed 3 times; .*is --base-url right"):
+        await evaluate(plan, tmp_path / "a")
+    assert not (tmp_path / "a").exists()
+
+
+async def test_a_resume_with_nothing_missing_asks_nobody(tmp_path: Path, quick: None) -> None:
+    whole, server = await evaluated(pure, tmp_path / "a")
+    assert len(server.probes) == 1
+    assert await evaluate(None, tmp_path / "a") == whole  # the server is gone
+
+
+@pytest.mark.parametrize("reply", [Answer(400, LONG), Answer(400, "content_filter"), completion(None)])
+async def test_a_probe_minds_nothing_but_settings(reply: Any, tmp_path: Path, quick: None) -> None:
+    async with serve(pure, probe=lambda p, n: reply) as server:
+        plan = EvalPlan(domain="chess_puzzles", model="openai/m", base_url=server.url, n=1)
+        assert (await evaluate(plan, tmp_path / "a")).complete
+
+
+# --- token ids ------------------------------------------------------------------------------------
+
+
+def with_ids(text: str, logprobs: Any = None) -> dict[str, Any]:
+    """vLLM's answer: one token per character."""
+    body = completion(text, usage={"prompt_tokens": 3, "completion_tokens": len(text)})
+    body["choices"][0] |= {"token_ids": [ord(c) for c in text], "logprobs": logprobs}
+    return body | {"prompt_token_ids": [1, 2, 3]}
+
+
+async def test_token_ids_and_logprobs_are_taken_where_the_server_gives_them() -> None:
+    found = {"content": [{"token": c, "logprob": -0.5, "bytes": None, "top_logprobs": []} for c in "ab"]}
+
+    def script(payload: dict[str, Any], n: int) -> Any:
+        assert payload["return_token_ids"] is True
+        return with_ids("ab", found if payload.get("logprobs") else None)
+
+    async with serve(script) as server, OpenAIBackend("m", base_url=server.url) as backend:
+        first, second = [await backend.generate(HI) for _ in range(2)]
+    assert (first.prompt_ids, first.sampled_ids, first.logprobs) == ((1, 2, 3), (97, 98), None)
+    assert second.logprobs == (-0.5, -0.5)
+    assert ["logprobs" in request for request in server.requests] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("change", "known"),
+    [
+        ({"prompt_token_ids": None}, False),
+        ({"prompt_token_ids": [1, "2"]}, False),
+        ({"prompt_token_ids": [-1]}, False),
+        ({"prompt_token_ids": [True]}, False),
+        ({"usage": None}, True),
+    ],
+)
+async def test_token_ids_count_together_and_whole(change: dict[str, Any], known: bool) -> None:
+    generation, _ = await ask(lambda p, n: with_ids("ab") | change)
+    assert (generation.prompt_ids is not None, generation.sampled_ids is not None) == (known, known)
+    assert generation.usage.sampled_tokens == 2
+
+
+@pytest.mark.parametrize("values", [[-0.5], [-0.5, None], "x", [], {}])
+async def test_logprobs_that_are_not_one_to_one_are_none(values: Any) -> None:
+    for shape in ({"token_logprobs": values}, {"content": values}):
+        generation, _ = await ask(lambda p, n, shape=shape: with_ids("ab", shape))
+        assert generation.sampled_ids == (97, 98)
+        assert generation.logprobs is None
+
+
+@pytest.mark.parametrize(
+    "refusal", [None, Answer(400, "Unrecognized request argument supplied: return_token_ids"),
+                Answer(422, "Extra inputs are not permitted")],
+)  # fmt: skip
+async def test_a_server_without_token_ids_is_asked_once(refusal: Answer | None) -> None:
+    def script(payload: dict[str, Any], n: int) -> Any:
+        return refusal if refusal and "return_token_ids" in payload else "yes"
+
+    async with serve(script) as server, OpenAIBackend("m", base_url=server.url) as backend:
+        for _ in range(3):
+            assert (await backend.generate(HI)).sampled_ids is None
+    asked = ["return_token_ids" in request for request in server.requests]
+    assert asked == [True, *([False] * (len(asked) - 1))]
+    assert backend.warnings() == []
+
+
+async def test_a_server_that_refuses_logprobs_still_gives_ids() -> None:
+    def script(payload: dict[str, Any], n: int) -> Any:
+        return Answer(400, "logprobs is off") if "logprobs" in payload else with_ids("ab")
+
+    async with serve(script) as server, OpenAIBackend("m", base_url=server.url) as backend:
+        for _ in range(3):
+            assert (await backend.generate(HI)).sampled_ids == (97, 98)
+    assert len(server.requests) == 4
+
+
+# --- more answers ---------------------------------------------------------------------------------
+
+
+async def test_a_refusal_to_answer_is_what_the_model_said() -> None:
+    generation, _ = await ask(lambda p, n: completion({"content": None, "refusal": "I cannot."}))
+    assert generation.text == "I cannot."
+
+
+@pytest.mark.parametrize(
+    ("status", "words", "reason"),
+    [
+        (413, "Payload Too Large", "context_length"),
+        (400, "the request exceeds the available context size", "context_length"),
+        (400, "The prompt (length 9) is longer than the maximum model length of 8", "context_length"),
+        (400, "ResponsibleAIPolicyViolation", "content_filter"),
+        (400, "content_policy_violation", "content_filter"),
+    ],
+)
+async def test_other_words_for_a_prompt_that_cannot_be(status: int, words: str, reason: str) -> None:
+    said, _ = await failure(lambda p, n: Answer(status, words), ModelError)
+    assert said.startswith(f"{reason}: ")

@@ -65,7 +65,7 @@ def test_a_wheel_becomes_a_hugging_face_folder(shop, tmp_path):
     backend = LocalBackend.load(str(folder))
     assert backend.context == 256
     assert backend._loop.stop_ids == {2}
-    tokenizer = backend._tokenizer
+    tokenizer = backend._chat.tokenizer
     assert (tokenizer.eos_token, tokenizer.pad_token) == ("<|im_end|>", "<|im_end|>")
     assert backend.encode("".join(SPECIAL)) == (0, 1, 2)
     for text in ("naïve ♟ ▁ 2024", "  two  spaces .", "<|im_start|>user\nHi<|im_end|>\n"):

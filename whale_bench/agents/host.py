@@ -135,6 +135,9 @@ class OwnAgent:
         asked = {name: value for name, value in self._hello.env_options.items() if name in bounds}
         return {name: min(max(value, bounds[name][0]), bounds[name][1]) for name, value in asked.items()}
 
+    async def probe(self) -> None:
+        """Nothing: an agent that could not start has been found out when it was opened."""
+
     def seconds(self) -> dict[str, float]:
         """As a backend's; nobody knows where an own agent's time goes."""
         return {}

@@ -14,7 +14,7 @@ import json
 from typing import Any
 
 from whale_bench.models.base import Message
-from whale_bench.models.openai import _count, _text
+from whale_bench.models.openai_reply import plain_text, token_count
 from whale_bench.records import Segment
 from whale_bench.text import scrub, scrub_all
 
@@ -110,8 +110,8 @@ class Call:
         self.finish_reason = finish if isinstance(finish, str) else self.finish_reason
         if not isinstance(message, dict):
             return
-        self._text.append(_text(message.get("content")))
-        self._thought.append(_text(message.get("reasoning_content") or message.get("reasoning")))
+        self._text.append(plain_text(message.get("content")))
+        self._thought.append(plain_text(message.get("reasoning_content") or message.get("reasoning")))
         calls = message.get("tool_calls")
         for number, part in enumerate(calls if isinstance(calls, list) else []):
             if isinstance(part, dict):
@@ -129,8 +129,8 @@ class Call:
             if isinstance(tools, list)
             else (),
             tool_calls=tuple(scrub_all(call) for call in self._tools.values()),
-            prompt_tokens=_count(usage.get("prompt_tokens")),
-            sampled_tokens=_count(usage.get("completion_tokens")),
+            prompt_tokens=token_count(usage.get("prompt_tokens")),
+            sampled_tokens=token_count(usage.get("completion_tokens")),
             seed=seed if type(seed) is int and abs(seed) < 2**63 else 0,
         )
 
@@ -156,7 +156,7 @@ def _messages(chat: Any) -> tuple[Message, ...]:
             messages.append(
                 Message(
                     role=scrub(str(message.get("role", ""))),
-                    content=_text(message.get("content")),
+                    content=plain_text(message.get("content")),
                     tool_calls=tuple(scrub_all(c) for c in calls if isinstance(c, dict))
                     if isinstance(calls, list)
                     else (),

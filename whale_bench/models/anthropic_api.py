@@ -25,6 +25,7 @@ default stands), batches, other clouds.
 """
 
 import asyncio
+import contextlib
 import importlib.util
 import os
 import random
@@ -42,16 +43,9 @@ from whale_bench.models.anthropic_messages import (
     to_tools,
     to_usage,
 )
-from whale_bench.models.base import Backend, Generation, Request, UnansweredError, Usage
-from whale_bench.models.openai import (
-    ANSWER_SECONDS,
-    ATTEMPTS,
-    BACKOFF_SECONDS,
-    MOST_WAIT_SECONDS,
-    PATIENCE_SECONDS,
-    SILENCE_SECONDS,
-    is_address,
-)
+from whale_bench.models.base import Backend, Generation, Message, Request, UnansweredError, Usage
+from whale_bench.models.http_retry import Patience
+from whale_bench.models.openai import is_address
 from whale_envs.errors import InfrastructureError, ModelError, UsageError
 
 ANTHROPIC_URL = "https://api.anthropic.com"
@@ -62,6 +56,8 @@ DEFAULT_TOKENS = 32_000
 
 OPTIONAL = ("top_k", "top_p", "temperature", "cache_control")
 """What a server may refuse and is then not sent; of two that it refuses together, the first."""
+
+_WAITS = Patience(attempts=5)
 
 _RETRIED = {408, 409, 425, 429}
 _TOO_LONG = ("prompt is too long", "exceed context limit", "context window", "context length")
@@ -115,7 +111,7 @@ class AnthropicBackend(Backend):
     """
 
     def __init__(
-        self, model: str, *, base_url: str | None = None, backoff_seconds: float = BACKOFF_SECONDS
+        self, model: str, *, base_url: str | None = None, backoff_seconds: float = _WAITS.backoff_s
     ) -> None:
         if importlib.util.find_spec("anthropic") is None:
             raise UsageError('anthropic is missing: pip install "whale-envs[anthropic]"')
@@ -150,7 +146,7 @@ class AnthropicBackend(Backend):
             api_key=self._key or "none",
             default_headers=None if self._key else {"Authorization": anthropic.Omit()},  # type: ignore[dict-item]
             base_url=self._url,
-            timeout=httpx2.Timeout(SILENCE_SECONDS, connect=10),
+            timeout=httpx2.Timeout(_WAITS.silence_s, connect=10),
             max_retries=0,  # they are counted here
         )
         self._status_error: type[Exception] = anthropic.APIStatusError
@@ -166,12 +162,22 @@ class AnthropicBackend(Backend):
             found.append(f"the server allows no more than {self._most} sampled tokens a turn")
         return found
 
+    async def probe(self) -> None:
+        """Asks once for a reply of a token, which is no rollout and in no ledger.
+
+        Raises:
+            UsageError: the key, the model's name or the address is wrong.
+            InfrastructureError: the server does not answer.
+        """
+        with contextlib.suppress(ModelError):
+            await self.generate(Request(messages=(Message("user", "Hi"),), max_tokens=1))
+
     async def generate(self, request: Request) -> Generation:
         if self._client is None:
             raise UsageError(f"{self.name} is used inside `async with backend:` only")
         problem, lost = "no attempt was made", Usage()
         attempt, began = 0, time.monotonic()
-        while attempt < ATTEMPTS and time.monotonic() - began < PATIENCE_SECONDS:
+        while attempt < _WAITS.attempts and time.monotonic() - began < _WAITS.give_up_s:
             payload = self._payload(request)
             found = await self._ask(payload)
             wait = None
@@ -187,8 +193,8 @@ class AnthropicBackend(Backend):
             attempt += 1
             if isinstance(found, _Refused) and not found.again:
                 break
-            if attempt < ATTEMPTS:
-                await asyncio.sleep(self._pause(attempt) if wait is None else min(wait, MOST_WAIT_SECONDS))
+            if attempt < _WAITS.attempts:
+                await asyncio.sleep(self._pause(attempt) if wait is None else min(wait, _WAITS.most_wait_s))
         failure = UnansweredError(f"{self.base_url} failed {attempt} times; last: {problem}")
         failure.usage = lost
         raise failure
@@ -198,7 +204,7 @@ class AnthropicBackend(Backend):
         written: dict[int, str] = {}
         try:
             async with (
-                asyncio.timeout(ANSWER_SECONDS),
+                asyncio.timeout(_WAITS.answer_s),
                 self._client.messages.stream(**payload) as stream,
             ):
                 async for event in stream:
@@ -280,7 +286,7 @@ class AnthropicBackend(Backend):
 
     def _pause(self, attempt: int) -> float:
         spread = 1 + random.random() / 4
-        return min(self._backoff * 2.0 ** (attempt - 1) * spread, MOST_WAIT_SECONDS)
+        return min(self._backoff * 2.0 ** (attempt - 1) * spread, _WAITS.most_wait_s)
 
 
 def _refused(error: Any) -> _Refused:

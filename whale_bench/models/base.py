@@ -123,6 +123,14 @@ class Backend(abc.ABC):
             UsageError: the settings can never work.
         """
 
+    async def probe(self) -> None:  # noqa: B027  # most backends cannot be reached wrongly
+        """Finds out before the first rollout whether the backend can be used at all.
+
+        Raises:
+            UsageError: a setting (key, name, address) can never work; names it.
+            InfrastructureError: nothing answers.
+        """
+
     def seconds(self) -> dict[str, float]:
         """Wall seconds spent so far by part (e.g. "load", "prefill", "decode"), for reports."""
         return {}

@@ -6,13 +6,7 @@
 `local.py` and `vllm_backend.py` build on it, so that both render the same prompt for the same chat,
 refuse the same requests with the same words and give equal folders equal `weights_id`s.
 
-Text from environments and users cannot forge a turn of the chat: where it spells one of the
-tokenizer's special tokens, `render` writes a space behind that token's first character
-("<|im_end|>" becomes "< |im_end|>"), in every string of messages and tool schemas. A space is
-visible and survives any tokenizer's clean-up, which a zero-width character does not. Tokens that
-are in the vocabulary without being special, such as "<think>", are left alone: chat templates
-look for them in earlier answers. Special tokens that only a tokenizer's own normalisation would
-produce are not covered.
+Chats are rendered by the model's own template, see `chat_template.py`.
 
 Not covered: how ids are sampled; pickled weights; code that comes with a model; native tool calls
 (they stay in the text).
@@ -20,12 +14,11 @@ Not covered: how ids are sampled; pickled weights; code that comes with a model;
 
 import abc
 import hashlib
-import json
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from whale_bench.models.base import Generation, Message, Request, TokenBackend, Usage
+from whale_bench.models.chat_template import ChatTemplate
 from whale_bench.models.pull import ensure_smollm2
 from whale_envs.errors import ModelError, UsageError
 from whale_envs.text import split_thinking
@@ -54,25 +47,13 @@ class FolderBackend(TokenBackend):
         self._use(tokenizer)
 
     def render(self, messages: tuple[Message, ...], tools: tuple[dict[str, Any], ...] = ()) -> str:
-        chat = [self._plain(_as_dict(message)) for message in messages]
-        from jinja2 import TemplateError
-
-        try:
-            text: str = self._tokenizer.apply_chat_template(
-                chat,
-                tools=[self._plain(tool) for tool in tools] or None,
-                tokenize=False,
-                add_generation_prompt=True,
-            )
-        except TemplateError as error:
-            raise ModelError("chat_template", f"{self.name} refuses this chat: {error}") from error
-        return text
+        return self._chat.render(messages, tools)
 
     def encode(self, text: str) -> tuple[int, ...]:
-        return tuple(self._tokenizer.encode(text, add_special_tokens=False, verbose=False))
+        return self._chat.encode(text)
 
     def decode(self, ids: tuple[int, ...]) -> str:
-        return self._decode(ids, skip_special_tokens=False)
+        return self._chat.decode(ids)
 
     async def generate(self, request: Request) -> Generation:
         """Samples one turn; cancelling the task drops it from the batch.
@@ -101,7 +82,7 @@ class FolderBackend(TokenBackend):
             )
         job = Job(prompt, min(request.max_tokens or room, room), request.sampling, request.seed)
         sampled = await self._sample(job)
-        reasoning, text = split_thinking(self._decode(sampled.ids, skip_special_tokens=True))
+        reasoning, text = split_thinking(self._chat.decode(sampled.ids, skip_special_tokens=True))
         return Generation(
             text=text,
             finish_reason=sampled.finish,
@@ -118,38 +99,17 @@ class FolderBackend(TokenBackend):
         """Continues one prompt that fits the context; cancelling drops it."""
 
     def _use(self, tokenizer: Any) -> None:
-        self._tokenizer = tokenizer
-        self._forged = _special_pattern(tokenizer)
-
-    def _decode(self, ids: tuple[int, ...], *, skip_special_tokens: bool) -> str:
-        # Some folders ask for a clean-up of spaces, which would change what was sampled.
-        text: str = self._tokenizer.decode(
-            list(ids), skip_special_tokens=skip_special_tokens, clean_up_tokenization_spaces=False
-        )
-        return text
-
-    def _plain(self, value: Any) -> Any:
-        """`value` with every special token that a string inside it spells broken by a space."""
-        if isinstance(value, str):
-            # Breaking one token can lay bare another that overlapped it.
-            while self._forged.search(value):
-                value = self._forged.sub(lambda m: m[0][:1] + " " + m[0][1:], value)
-            return value
-        if isinstance(value, dict):
-            return {self._plain(key): self._plain(item) for key, item in value.items()}
-        if isinstance(value, list | tuple):
-            return [self._plain(item) for item in value]
-        return value
+        self._chat = ChatTemplate(tokenizer, self.name)
 
 
-def hash_folder(folder: Path) -> str:
+def hash_folder(folder: Path, endings: tuple[str, ...] = HASHED) -> str:
     """Hash ("sha256:…") over the names and bytes of the files in `folder` that decide its answers.
 
-    Weights, settings, tokenizer and chat template (`HASHED`), not what is beside them: a copy has
+    Weights, settings, tokenizer and chat template (by `endings`), not what is beside them: a copy has
     the same id, and a changed template another one.
     """
     total = hashlib.sha256()
-    for path in sorted(p for p in folder.iterdir() if p.suffix in HASHED and p.is_file()):
+    for path in sorted(p for p in folder.iterdir() if p.suffix in endings and p.is_file()):
         with path.open("rb") as file:
             total.update(f"{path.name}\0{hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
     return f"sha256:{total.hexdigest()}"
@@ -191,29 +151,3 @@ def native_precision(device: str) -> Precision:
         return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
     probes = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
     return "bfloat16" if any(getattr(torch.cpu, p, lambda: False)() for p in probes) else "float32"
-
-
-def _special_pattern(tokenizer: Any) -> re.Pattern[str]:
-    """Matches every special token of two or more characters: one character cannot be broken up."""
-    added = (token.content for token in tokenizer.added_tokens_decoder.values() if token.special)
-    tokens = {t for t in [*added, *tokenizer.all_special_tokens] if len(t) > 1}
-    return re.compile("|".join(map(re.escape, sorted(tokens, key=len, reverse=True))) or r"(?!)")
-
-
-def _as_dict(message: Message) -> dict[str, Any]:
-    """In the shape chat templates expect: arguments of calls as objects, not as JSON text."""
-    chat: dict[str, Any] = {"role": message.role, "content": message.content}
-    if message.tool_calls:
-        chat["tool_calls"] = [_with_arguments(call) for call in message.tool_calls]
-    if message.tool_call_id:
-        chat["tool_call_id"] = message.tool_call_id
-    return chat
-
-
-def _with_arguments(call: dict[str, Any]) -> dict[str, Any]:
-    function = call.get("function", {})
-    try:
-        arguments = json.loads(function["arguments"])
-    except (KeyError, TypeError, ValueError):
-        return call  # not JSON: the template gets the text as it is
-    return {**call, "function": {**function, "arguments": arguments}}

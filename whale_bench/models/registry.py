@@ -2,10 +2,13 @@
 
     load_backend("scripted/random")
     load_backend("openai/NAME", base_url="http://127.0.0.1:8000/v1")
+    load_backend("openai/NAME", tokenizer="models/NAME")     # prompts as token ids, for training
     load_backend("local/smollm2")
 
 Not covered: what a backend does, see `base.py`.
 """
+
+from collections.abc import Sequence
 
 from whale_bench.agents.names import KINDS as OWN_KINDS
 from whale_bench.agents.names import is_own_agent
@@ -27,8 +30,15 @@ KINDS = {
 """Every model name a command line takes, with a line for people."""
 
 
-def load_backend(name: str, *, base_url: str | None = None) -> Backend:
+def load_backend(
+    name: str, *, base_url: str | Sequence[str] | None = None, tokenizer: str | None = None
+) -> Backend:
     """The backend of that name; heavy libraries are imported only when asked for.
+
+    Args:
+        name: one of `KINDS`.
+        base_url: the server of openai/NAME, or several that serve the same model.
+        tokenizer: a folder with the tokenizer of openai/NAME: prompts are then sent as token ids.
 
     Raises:
         UnknownNameError: no such kind of model.
@@ -42,18 +52,18 @@ def load_backend(name: str, *, base_url: str | None = None) -> Backend:
         raise UnknownNameError("model", name, KINDS)
     if base_url is not None and kind not in ("openai", "anthropic"):
         raise UsageError(f"--base-url goes with openai/NAME and anthropic/NAME, got {name!r}")
+    if tokenizer is not None and kind != "openai":
+        raise UsageError(f"--tokenizer goes with openai/NAME, got {name!r}")
+    if kind == "openai":
+        return _openai(rest, base_url, tokenizer)
     if kind == "scripted":
         from whale_bench.models.scripted import load_scripted
 
         return load_scripted(rest)
-    if kind == "openai":
-        from whale_bench.models.openai import OpenAIBackend
-
-        return OpenAIBackend(rest, base_url=base_url)
     if kind == "anthropic":
         from whale_bench.models.anthropic_api import AnthropicBackend
 
-        return AnthropicBackend(rest, base_url=base_url)
+        return AnthropicBackend(rest, base_url=one_address(name, base_url))
     if kind == "local":
         from whale_bench.models.local import LocalBackend
 
@@ -63,3 +73,26 @@ def load_backend(name: str, *, base_url: str | None = None) -> Backend:
 
         return VllmBackend.load(rest)
     raise UnknownNameError("model", name, KINDS)
+
+
+def one_address(name: str, base_url: str | Sequence[str] | None) -> str | None:
+    """The address of a model that takes one at most.
+
+    Raises:
+        UsageError: there are several.
+    """
+    if base_url is None or isinstance(base_url, str):
+        return base_url
+    if len(base_url) > 1:
+        raise UsageError(f"{name} takes one --base-url, got {len(base_url)}: {', '.join(base_url)}")
+    return base_url[0] if base_url else None
+
+
+def _openai(name: str, base_url: str | Sequence[str] | None, tokenizer: str | None) -> Backend:
+    if tokenizer is not None:
+        from whale_bench.models.openai_tokens import OpenAITokens
+
+        return OpenAITokens(name, tokenizer, base_url=base_url)
+    from whale_bench.models.openai import OpenAIBackend
+
+    return OpenAIBackend(name, base_url=base_url)
