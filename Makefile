@@ -1,7 +1,7 @@
 # Everything here sets itself up in .venv on a fresh machine with Python >= 3.11.
 #
 #   make demo    a real small language model plays real chess puzzles, about four minutes
-#   make test    the whole test suite
+#   make test    the whole test suite; needs Chromium (Debian: apt-get install chromium)
 #   make check   lint + types + tests
 
 PYTHON ?= $(firstword $(foreach p,python3 python3.13 python3.12 python3.11,\
@@ -67,6 +67,7 @@ bench: $(BIN)/.dev
 	$(BIN)/python benchmarks/retrieval_http.py
 	$(BIN)/python benchmarks/bridge_questions.py
 	$(BIN)/python benchmarks/logs.py --rollouts 20000
+	$(BIN)/python benchmarks/view_scale.py
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -72,6 +72,7 @@ def test_the_wheel_ships_four_packages_their_types_and_their_data(tmp_path: Path
     assert "whale_envs/data/chess_puzzles/lichess_puzzles.csv" in names
     assert "whale_bench/harness/h0/chess_puzzles.py" in names
     assert "whale_bench/schemas/rollout.json" in names
+    assert {f"whale_bench/view/static/{name}" for name in ("page.html", "style.css", "app.js")} <= set(names)
     assert any(name.endswith("licenses/NOTICE") for name in names)
     strays = ("tests/", "baselines/", "leaderboard/", "benchmarks/")
     assert not [name for name in names if name.startswith(strays)]

@@ -192,11 +192,17 @@ async def _search_resources(plan: EvalPlan, stack: AsyncExitStack) -> dict[str, 
         resources["closed_book"] = 1
     if plan.judge is not None:
         from whale_bench.judge import LLMJudge
+        from whale_bench.models.openai import is_address
 
+        if plan.judge_url is not None and not is_address(plan.judge_url):
+            raise UsageError(
+                f"--judge-url must be an address such as http://127.0.0.1:8000/v1, got {plan.judge_url!r}"
+            )
         judge = LLMJudge(load_backend(plan.judge, base_url=plan.judge_url), cache_dir() / "judge.sqlite")
         resources["judge"] = await stack.enter_async_context(judge)
+        await judge.probe()
     elif plan.judge_url is not None:
-        raise UsageError("--judge-url is the server of --judge openai/NAME, which is not given")
+        raise UsageError("--judge-url is the server of --judge, which is not given")
     return resources
 
 

@@ -115,6 +115,10 @@ class LLMJudge:
         self._close()
         await self._backend.__aexit__(kind, error, trace)
 
+    async def probe(self) -> None:
+        """Finds out before any rollout whether the judge can be had at all; raises as its backend does."""
+        await self._backend.probe()
+
     async def judge(self, question: str, golds: Sequence[str], answer: str) -> Judgement:
         """The judgement on an answer.
 

@@ -64,31 +64,26 @@ def walk(opening: str, steps: Iterable[tuple[str | None, str]]) -> list[Shown] |
         One entry per step, and one more, the position that was left at the end, thrice. None where
         the opening holds no position.
     """
-    board = _board(opening)
-    if board is None:
+    fen = _fen(opening)
+    if fen is None:
         return None
-    white_below = board.turn
-    before = _position(board.fen(), _last(opening), white_below)
+    white_below = _parsed(fen).turn
+    before = _position(fen, _last(opening), white_below)
     boards: list[Shown] = []
     for action, observation in steps:
-        move = read_move(board, action).move if action is not None else None
-        attempted, moved = None, board
+        move = read_move(_parsed(fen), action).move if action is not None else None
+        attempted = None
         if move is not None:
-            moved = board.copy(stack=False)
-            moved.push(move)
-            attempted = _position(moved.fen(), move.uci(), white_below, board.san(move))
-        left = _board(observation) or board
-        reply = _reply(moved, left, _last(observation))
-        if reply is not None:
-            after = _position(left.fen(), reply[0], white_below, reply[1])
-        elif attempted is not None:
-            after = attempted
-        else:
-            after = before
+            moved, san = _moved(fen, move.uci())
+            attempted = _position(moved, move.uci(), white_below, san)
+        left, last = _fen(observation) or fen, _last(observation)
+        after = attempted or before
+        if move is not None and (reply := _reply(moved, left, last)) is not None:
+            after = _position(left, last, white_below, reply)
         boards.append(Shown(before, attempted, after))
-        if left.fen() != board.fen():
-            board = left
-            before = after
+        if left != fen:
+            same = after.placement == left.partition(" ")[0]
+            fen, before = left, after if same else _position(left, last, white_below)
     return [*boards, Shown(before, None, before)]
 
 
@@ -104,12 +99,16 @@ def _attributes(style: str) -> str:
     return "".join(f' {name.strip()}="{value.strip()}"' for name, value in pairs)
 
 
-def _board(observation: str) -> chess.Board | None:
+def _fen(observation: str) -> str | None:
+    """The FEN in an observation, if it is one."""
     found = _FEN.search(observation)
+    if found is None:
+        return None
     try:
-        return chess.Board(found[1]) if found else None
+        _parsed(found[1])
     except ValueError:
         return None
+    return found[1]
 
 
 def _last(observation: str) -> str:
@@ -117,22 +116,35 @@ def _last(observation: str) -> str:
     return found[1] if found else ""
 
 
-def _reply(moved: chess.Board, left: chess.Board, uci: str) -> tuple[str, str] | None:
-    """The opponent's move (UCI, SAN) that leads from one position to the other, if `uci` is that."""
-    if not uci or moved.board_fen() == left.board_fen():
-        return None
+@lru_cache(maxsize=4096)
+def _parsed(fen: str) -> chess.Board:
+    """The board of a FEN; shared, so nobody may move on it."""
+    return chess.Board(fen)
+
+
+@lru_cache(maxsize=4096)
+def _moved(fen: str, uci: str) -> tuple[str, str]:
+    """(FEN after a legal move, the move's SAN)."""
+    board = _parsed(fen).copy(stack=False)
     move = chess.Move.from_uci(uci)
-    if not moved.is_legal(move):
+    san = board.san(move)
+    board.push(move)
+    return board.fen(), san
+
+
+@lru_cache(maxsize=4096)
+def _reply(moved: str, left: str, uci: str) -> str | None:
+    """The SAN of the opponent's move `uci`, if it leads from one position to the other."""
+    board = _parsed(moved)
+    if not uci or not board.is_legal(chess.Move.from_uci(uci)):
         return None
-    san = moved.san(move)
-    moved = moved.copy(stack=False)
-    moved.push(move)
-    return (uci, san) if moved.board_fen() == left.board_fen() else None
+    end, san = _moved(moved, uci)
+    return san if end.partition(" ")[0] == left.partition(" ")[0] else None
 
 
 @lru_cache(maxsize=8192)  # the samples of an example see the same positions
 def _position(fen: str, last: str, white_below: bool, san: str = "") -> Position:
-    board = chess.Board(fen)
+    board = _parsed(fen)
     king = board.king(board.turn) if board.is_check() else None
     return Position(
         placement=board.board_fen(),

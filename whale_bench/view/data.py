@@ -185,7 +185,7 @@ def choose(outcomes: Iterable[tuple[str, bool]], most: int) -> set[str]:
     """At most `most` keys of (key, solved), the same each time, solved and failed as in the whole.
 
     >>> sorted(choose([("a", True), ("b", True), ("c", False), ("d", False)], 2))
-    ['b', 'c']
+    ['b', 'd']
     """
     strata: dict[bool, list[str]] = {True: [], False: []}
     for key, solved in outcomes:

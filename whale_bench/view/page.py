@@ -122,7 +122,7 @@ def _data(index: RunIndex, keys: set[str], total: int) -> bytes:
         rollout = index.rollout(row.key)
         if rollout is None:
             raise UsageError(f"{index.store.folder}: rollout {row.key!r} is gone")
-        replays.append(replay_of(rollout))
+        replays.append(msgspec.Raw(msgspec.json.encode(replay_of(rollout))))
     sample = {"shown": len(rows), "of": total}
     return msgspec.json.encode(
         {
