@@ -39,7 +39,7 @@ def test_a_command_in_the_docs_runs(command: str, tmp_path: Path, stub_url: str)
     words = [stub_url if word == "http://127.0.0.1:8000/v1" else word for word in words]
     if words[0] == "eval" and "-n" not in words:
         words += ["-n", "2"]
-    words = [str(ROOT / word) if word.startswith("examples/") else word for word in words]
+    words = [re.sub(r"\bexamples/", f"{ROOT}/examples/", word) for word in words]
     run = [sys.executable, "-m", "whale_bench.cli", *words]
     done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -62,7 +62,7 @@ def eval_command(
         str | None, typer.Option(help="Folder with openai/NAME's tokenizer: send prompts as token ids.")
     ] = None,
     agent_seconds: Annotated[
-        float | None, typer.Option(help="Longest that your own agent may take to start, and for each action.")
+        float | None, typer.Option(help="Longest that your own agent may take for an action; 300 without it.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the run.")] = 0,
     max_tokens: Annotated[int | None, typer.Option(help="Most sampled tokens per turn.")] = None,

@@ -10,7 +10,7 @@ from aiohttp import web
 
 Script = Callable[[dict[str, Any], int], Any]
 """(request's payload, number of the request from 0) -> text, a body as dict, bytes, an `Answer`, HANG_UP,
-SILENCE or `Trickle`."""
+SILENCE, `Trickle` or `Stream`."""
 
 
 class Answer:
@@ -31,6 +31,17 @@ class Trickle:
 
     def __init__(self, text: str, every: float) -> None:
         self.body, self.every = json.dumps(completion(text)).encode(), every
+
+
+class Stream:
+    """Server-sent chunks, as objects or raw lines; `usage` comes last, if it was asked for."""
+
+    def __init__(self, *chunks: Any, usage: Any = None, breaks: bool = False) -> None:
+        self.chunks, self.usage, self.breaks = chunks, usage, breaks
+
+
+def delta(finish: Any = None, **fields: Any) -> dict[str, Any]:
+    return {"choices": [{"index": 0, "delta": fields, "finish_reason": finish}]}
 
 
 def completion(message: Any, finish: Any = "stop", usage: Any = None) -> dict[str, Any]:
@@ -80,6 +91,8 @@ class Server:
             return web.Response()
         if isinstance(found, Trickle):
             return await self._trickle(request, found)
+        if isinstance(found, Stream):
+            return await self._stream(request, payload, found)
         if isinstance(found, Answer):
             return web.Response(status=found.status, body=found.body, headers=found.headers)
         if isinstance(found, bytes):
@@ -87,6 +100,27 @@ class Server:
         if isinstance(found, str):
             found = completion(found, usage={"prompt_tokens": 10, "completion_tokens": 2})
         return web.Response(body=json.dumps(found).encode())
+
+    async def _stream(
+        self, request: web.Request, payload: dict[str, Any], found: Stream
+    ) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        chunks = list(found.chunks)
+        if found.usage and payload.get("stream_options", {}).get("include_usage"):
+            chunks.append({"choices": [], "usage": found.usage})
+        for chunk in chunks:
+            await response.write(f"data: {json.dumps(chunk)}\n\n".encode())
+        if found.breaks:
+            assert request.transport is not None
+            request.transport.abort()
+            return response
+        await response.write(b"data: [DONE]\n\n")
+        return response
+
+    async def models(self, request: web.Request) -> web.Response:
+        self.headers.append(request.headers)
+        return web.json_response({"object": "list", "data": [{"id": "m"}], "path": request.path})
 
     async def _trickle(self, request: web.Request, found: Trickle) -> web.StreamResponse:
         response = web.StreamResponse()
@@ -109,6 +143,7 @@ async def serve(
     app = web.Application()
     for route in ("/v1/chat/completions", "/v1/completions"):
         app.router.add_post(route, server.answer)
+    app.router.add_get("/v1/models", server.models)
     runner = web.AppRunner(app)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", port)

@@ -29,10 +29,10 @@ from whale_bench import Agent, EvalPlan, Generation, Request, Rollout, Task, eva
 from whale_bench.engine import LostRolloutError
 from whale_bench.ledger import Ledger
 from whale_bench.models import Message, Sampling, load_backend
-from whale_bench.models.anthropic_api import ANTHROPIC_URL, DEFAULT_TOKENS, AnthropicBackend
+from whale_bench.models.anthropic_api import ANTHROPIC_URL, ATTEMPTS, DEFAULT_TOKENS, AnthropicBackend
 from whale_bench.models.anthropic_messages import ThinkingMemory, to_messages
 from whale_bench.models.base import UnansweredError
-from whale_bench.models.openai import ATTEMPTS
+
 from whale_bench.plan import server_address
 from whale_envs import InfrastructureError, UsageError, load_examples
 from whale_envs.errors import ModelError

@@ -45,7 +45,10 @@ if TYPE_CHECKING:
 __all__ = ["OwnAgent", "ProcessLostError", "Session", "is_own_agent"]
 
 SECONDS = 300.0
-"""Longest that an agent may take to start, and for each action."""
+"""Longest that an agent may take for an action, and to start."""
+
+START_SECONDS = 60.0
+"""To start it has at least this, however short its actions must be."""
 
 ALONE = 4
 """Most rollouts at a time that play again alone."""
@@ -239,7 +242,8 @@ class OwnAgent:
                 "OPENAI_BASE_URL": self._proxy.url, "OPENAI_API_KEY": key,
                 "NO_PROXY": direct, "no_proxy": direct,
             }  # fmt: skip
-        process = await AgentProcess.start(self._command, environment, key=key, seconds=self.action_seconds)
+        seconds = max(self.action_seconds, START_SECONDS)
+        process = await AgentProcess.start(self._command, environment, key=key, seconds=seconds)
         self._all.add(process)
         return process
 
@@ -309,9 +313,7 @@ class Session:
             answer = await process.ask(message, self._host.action_seconds)
         except BrokenProcessError as error:
             self._host.check_calls()
-            if process.culprit == message.rollout:
-                raise self._failure("agent_error", str(error)) from error
-            raise self._lost(str(error)) from error
+            raise self._broken(process, "agent_error") from error
         except TimeoutError:
             raise await self._late(process, before) from None
         self._host.check_calls()
@@ -322,16 +324,20 @@ class Session:
     async def _late(self, process: AgentProcess, before: int) -> Exception:
         """What an answer that did not come in time means."""
         why = f"no answer within {self._host.action_seconds:g} s"
+        if process.broken:
+            return self._broken(process, "agent_timeout")
         if len(process.in_flight) > 1 and process.answers > before:
             process.retiring = True
             return self._failure("agent_timeout", why)
-        shared = len(process.in_flight) > 1
         await process.break_off(why)
-        return self._lost(why) if shared else self._failure("agent_timeout", process.broken)
+        return self._broken(process, "agent_timeout")
 
-    def _lost(self, why: str) -> ProcessLostError:
+    def _broken(self, process: AgentProcess, reason: str) -> Exception:
+        """What a broken process means for this rollout."""
+        if process.culprit == self._opening.rollout:
+            return self._failure(reason, process.broken)
         self._host.suspect(self._key)
-        return ProcessLostError(f"the agent's process was lost with several rollouts in flight: {why}")
+        return ProcessLostError(f"the process of several rollouts was lost: {process.broken}")
 
     def _failure(self, reason: str, detail: str) -> AgentError | InfrastructureError:
         """The agent's failure, or the server's where that had failed in this rollout."""

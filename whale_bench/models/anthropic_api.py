@@ -57,7 +57,10 @@ DEFAULT_TOKENS = 32_000
 OPTIONAL = ("top_k", "top_p", "temperature", "cache_control")
 """What a server may refuse and is then not sent; of two that it refuses together, the first."""
 
-_WAITS = Patience(attempts=5)
+ATTEMPTS = 5
+"""Of one request."""
+
+_WAITS = Patience(attempts=ATTEMPTS)
 
 _RETRIED = {408, 409, 425, 429}
 _TOO_LONG = ("prompt is too long", "exceed context limit", "context window", "context length")

@@ -1,0 +1,294 @@
+"""Own agents that fail, each in its way: what the record says, and what becomes of the others."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from agent_fakes import EXAMPLES, GOLD, ask, play_own
+from bench_fakes import alive, children, results, run, wait_for
+
+from whale_bench import EvalPlan
+from whale_bench.agents.host import OwnAgent, ProcessLostError
+from whale_bench.ledger import Charge, Ledger
+from whale_envs.errors import AgentError
+
+Write = Callable[..., str]
+
+FAILURES = {
+    "raises": ("1 / 0", "mine.py\", line 5, in act\n"),
+    "raises asynchronously": ("async def f(): raise KeyError('k')\n    return f()", "KeyError: 'k'"),
+    "exits": ("sys.exit(3)", "SystemExit: 3"),
+    "nothing": ("pass", "`act` must return a string, got None"),
+    "bytes": ("return b'e2e4'", "got b'e2e4'"),
+    "number": ("return 5", "got 5"),
+    "endless text": ("return 'x' * 10**6", "returned 1,000,000 characters, more than"),
+    "really exits": ("print('so long', file=sys.stderr, flush=True); os._exit(3)",
+                     "it ended with exit status 3; the end of its standard error:\nso long"),
+    "is killed": ("os.kill(os.getpid(), signal.SIGKILL)", "it was ended by SIGKILL"),
+    "closes the pipes": ("os.closerange(3, 100)\n    return ''", ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", FAILURES)
+async def test_a_failure_is_a_zero_reward_record_with_what_it_said(python_agent: Write, case: str) -> None:
+    body, words = FAILURES[case]
+    source = f"import os, signal, sys\ndef act(o):\n    if len(o) == 1: return o\n    pass\n    {body}\n"
+    async with OwnAgent(python_agent(source)) as agent:
+        row = await play_own(agent)
+        assert await ask(agent, "a", key="other") == ["a"]  # and the agent goes on
+    assert (row.stop_condition, row.verdict.reward, row.truncated) == ("agent_error", 0.0, False)
+    assert words in row.error
+    assert "whale_bench" not in row.error.split("standard error")[0]
+
+
+@pytest.mark.parametrize("fails", ["reset", "__init__", "act"])
+async def test_any_hook_may_fail_in_a_later_rollout(python_agent: Write, fails: str) -> None:
+    hooks = {"__init__": "def __init__(self)", "reset": "def reset(self, i)", "act": "def act(self, o)"}
+    body = "".join(f"    {head}: return check() {'' if name == fails else 'if 0 else None'}\n"
+                   for name, head in hooks.items())  # fmt: skip
+    source = (
+        f"made = []\ndef check():\n    made.append(1)\n    assert len(made) < 2, 'enough'\nclass A:\n{body}"
+    )
+    async with OwnAgent(python_agent(source, "A")) as agent:
+        rows = [await play_own(agent) for _ in range(2)]
+    assert rows[1].stop_condition == "agent_error"
+    assert "must return" in rows[1].error or "AssertionError: enough" in rows[1].error
+
+
+async def test_a_close_that_raises_changes_nothing(python_agent: Write) -> None:
+    source = "n = []\nclass A:\n    def act(self, o): return 'hm'\n    def close(self):\n        n.append(1)\n        assert len(n) < 2"
+    async with OwnAgent(python_agent(source, "A")) as agent:
+        assert [await ask(agent, "a") for _ in range(3)] == [["hm"]] * 3
+
+
+LINES = {
+    "garbage": ("print('thinking…', flush=True)", "it wrote what is no answer: 'thinking…' is no answer"),
+    "no action": ('say(rollout=m["rollout"])', 'holds neither "action" nor "error"'),
+    "no text": ('say(rollout=m["rollout"], action=None)', 'holds neither "action"'),
+    "a number": ('say(rollout=m["rollout"], action=5)', "is no answer"),
+    "another rollout": ('say(rollout="r99", action="e4")', "it answered for rollout 'r99', which had asked"),
+    "two answers": ('[say(rollout=m["rollout"], action="x") for _ in "ab"]', "which had asked nothing"),
+    "a flood of lines": ('while True: print("y")', "is no answer"),
+    "a flood of bytes": ('while True: sys.stdout.write("y" * 9999)', "a line of more than 1,048,576 bytes"),
+    "its end": ("sys.exit('gone')", "it ended with exit status 1; the end of its standard error:\ngone"),
+    "closed output": ("os.close(1); signal.pause()", "it"),
+    "its own words": ('say(rollout=m["rollout"], error="I give up")', "I give up"),
+}
+
+
+@pytest.mark.parametrize("case", LINES)
+async def test_a_process_that_breaks_the_protocol_fails_the_rollout(lines_agent: Write, case: str) -> None:
+    body, words = LINES[case]
+    body = f'if m["type"] == "end": continue\nif len(m.get("observation", "")) > 1: {body}\n' + (
+        'else: say(rollout=m["rollout"], action="ok")'
+    )
+    body = body.replace(": while True: ", ":\n    while True: ")
+    async with OwnAgent(lines_agent(body)) as agent:
+        row = await play_own(agent)
+        assert await ask(agent, "a", key="other") == ["ok"]
+    assert (row.stop_condition, row.verdict.reward) == ("agent_error", 0.0)
+    assert words in row.error
+
+
+async def test_floods_of_standard_error_hold_nothing_up_and_only_the_end_is_kept(lines_agent: Write) -> None:
+    body = 'sys.stderr.write("y" * 10**7 + "last words"); sys.stderr.flush(); sys.exit(1)'
+    async with OwnAgent(lines_agent(body)) as agent:
+        row = await play_own(agent)
+    assert row.error.endswith("last words")
+    assert len(row.error) < 5_000
+
+
+# --- time -----------------------------------------------------------------------------------------
+
+HANGS = """
+import os, threading
+def act(o):
+    if o == "hang":
+        threading.Event().wait()
+    return str(os.getpid())
+"""
+
+
+async def test_a_hang_ends_the_rollout_and_the_process(lines_agent: Write) -> None:
+    body = 'm["type"] == "start" and say(rollout=m["rollout"], action=str(os.getpid()))'
+    async with OwnAgent(lines_agent(body), seconds=0.3) as agent:
+        row = await play_own(agent)
+        assert (row.stop_condition, row.verdict.reward) == ("agent_timeout", 0.0)
+        assert "no answer within 0.3 s" in row.error
+        assert not alive(int(row.steps[0].action or ""))
+        [second] = await ask(agent, "a")
+    assert second != row.steps[0].action
+
+
+async def test_a_hang_in_a_thread_costs_no_other_rollout(python_agent: Write) -> None:
+    async with OwnAgent(python_agent(HANGS), seconds=1.0) as agent:
+
+        async def steady() -> tuple[str, str]:
+            async with agent.play("steady", _opening("a"), []) as session:
+                first = await session.begin()
+                begun.set()
+                last = first
+                while not hung or not hung[0].done():
+                    last = await session.observe("b", "ok", "")
+            return first, last
+
+        begun, hung = asyncio.Event(), list[asyncio.Task[list[str]]]()
+        other = asyncio.create_task(steady())
+        await begun.wait()
+        hung.append(asyncio.create_task(ask(agent, "hang", key="hung")))
+        with pytest.raises(AgentError, match="agent_timeout: no answer within 1 s"):
+            await hung[0]
+        first, last = await other
+        assert first == last  # it finished where it was
+        assert not alive(int(first))  # and with it the process
+        assert await ask(agent, "a", key="next") != [first]
+
+
+async def test_a_process_that_hangs_as_a_whole_is_lost_and_its_rollouts_play_alone(
+    python_agent: Write, tmp_path: Path
+) -> None:
+    source = f"""
+import asyncio, os, pathlib, threading
+first, others = not pathlib.Path({str(tmp_path / "hung")!r}).exists(), 0
+async def act(o):
+    global others
+    others += 1
+    if first and o != "hang":
+        await asyncio.Event().wait()
+    while first and others < 3:
+        await asyncio.sleep(0)
+    if o == "hang":
+        pathlib.Path({str(tmp_path / "hung")!r}).touch()
+        threading.Event().wait()
+    return str(os.getpid())
+"""
+    async with OwnAgent(python_agent(source), seconds=1.0) as agent:
+        tasks = [ask(agent, text, key=text) for text in ("hang", "a", "b")]
+        lost = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [type(error) for error in lost] == [ProcessLostError] * 3
+        again = await asyncio.gather(
+            *(ask(agent, text, key=text) for text in ("hang", "a", "b")), return_exceptions=True
+        )
+        assert isinstance(again[0], AgentError)
+        assert again[0].reason == "agent_timeout"
+        assert isinstance(again[1], list)
+        assert isinstance(again[2], list)
+        assert again[1] != again[2]
+
+
+def _opening(text: str):  # type: ignore[no-untyped-def]
+    from whale_bench.agents.protocol import Opening
+
+    return Opening("chess_puzzles", text, 9, 1)
+
+
+# --- a process that several rollouts share --------------------------------------------------------
+
+
+def test_a_process_that_dies_once_costs_nobody_a_rollout(python_agent: Write, tmp_path: Path) -> None:
+    source = f"""
+import os, pathlib, signal, threading
+first, barrier = not pathlib.Path({str(tmp_path / "died")!r}).exists(), threading.Barrier(4)
+def act(o):
+    if first:
+        barrier.wait()
+        pathlib.Path({str(tmp_path / "died")!r}).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return "hm"
+"""
+    plan = EvalPlan(domain="chess_puzzles", model=python_agent(source), n=8, k=1, concurrency=4)
+    summary = run(plan, tmp_path / "run")
+    assert (summary.complete, summary.stop_conditions, summary.problems) == (True, {"malformed": 8}, {})
+    with Ledger(tmp_path / "run" / "ledger.sqlite", readonly=True) as ledger:
+        ledger.audit()
+        assert ledger.charged()["test"].rollouts == 8
+        assert ledger.totals("missing")["test"].rollouts == 4
+        assert ledger.open_reservations() == []
+
+
+def test_the_rollout_that_kills_its_process_is_found_out(python_agent: Write, tmp_path: Path) -> None:
+    poison = EXAMPLES.ids[1]
+    source = f"""
+import os, pathlib, threading
+first, barrier = not pathlib.Path({str(tmp_path / "died")!r}).exists(), threading.Barrier(4)
+def act(o):
+    if first:
+        barrier.wait()
+        pathlib.Path({str(tmp_path / "died")!r}).touch()
+    if {_fen(1)!r} in o:
+        os._exit(9)
+    if first:
+        threading.Event().wait()
+    return "hm"
+"""
+    name = python_agent(source)
+    plan = EvalPlan(domain="chess_puzzles", model=name, split="dev", n=4, k=1, concurrency=4)
+    summary = run(plan, tmp_path / "run")
+    assert summary.complete
+    ended = {row.example_id: row.stop_condition for row in results(tmp_path / "run").values()}
+    assert ended.pop(poison) == "agent_error"
+    assert set(ended.values()) == {"malformed"}
+
+
+def _fen(example: int) -> str:
+    from whale_envs import make_env
+
+    env = make_env("chess_puzzles", examples=EXAMPLES)
+    opening, _ = env.reset(options={"example_id": EXAMPLES.ids[example]})
+    return next(line for line in opening.splitlines() if line.startswith("FEN: "))
+
+
+async def test_an_agent_that_cannot_be_started_again_fails_its_rollouts(
+    python_agent: Write, tmp_path: Path
+) -> None:
+    name = python_agent("import os\ndef act(o): os._exit(1)")
+    async with OwnAgent(name) as agent:
+        (tmp_path / "mine.py").write_text("def other(o): pass")
+        rows = [await play_own(agent) for _ in range(2)]
+    assert [row.stop_condition for row in rows] == ["agent_error"] * 2
+    assert "it cannot be started again" in rows[1].error
+    assert "has no 'act'" in rows[1].error
+
+
+def test_a_run_that_fails_everywhere_is_complete_and_charged(python_agent: Write, tmp_path: Path) -> None:
+    name = python_agent("def act(o): raise ValueError('never')")
+    summary = run(EvalPlan(domain="chess_puzzles", model=name, n=10, k=2), tmp_path / "run")
+    assert (summary.complete, summary.stop_conditions) == (True, {"agent_error": 20})
+    with Ledger(tmp_path / "run" / "ledger.sqlite", readonly=True) as ledger:
+        charged = ledger.charged()["test"]
+    assert charged == Charge(rollouts=20, seconds=charged.seconds, unmetered_tokens=True)
+
+
+# --- the end --------------------------------------------------------------------------------------
+
+
+def test_no_process_outlives_a_host_that_is_killed(python_agent: Write, tmp_path: Path) -> None:
+    name = python_agent(f"import pathlib, threading\ndef act(o):\n    pathlib.Path({str(tmp_path / 'here')!r}).touch()\n"
+                        "    threading.Event().wait()")  # fmt: skip
+    command = [sys.executable, "-m", "whale_bench.cli", "eval", "chess_puzzles", "-n", "1", "-k", "1"]
+    with subprocess.Popen([*command, "-m", name, "--out", str(tmp_path / "run")]) as process:
+        assert wait_for((tmp_path / "here").exists, process)
+        agents = children(process.pid)
+        assert agents
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    with subprocess.Popen(["tail", "-f", "/dev/null"]) as clock:
+        assert wait_for(lambda: not any(alive(pid) for pid in agents), clock)
+        clock.kill()
+
+
+async def test_a_cancelled_rollout_leaves_no_answer_for_the_next(lines_agent: Write) -> None:
+    body = 'm["type"] == "start" and m["observation"] != "wait" and say(rollout=m["rollout"], action="x")'
+    async with OwnAgent(lines_agent(body)) as agent:
+        waiting = asyncio.create_task(ask(agent, "wait"))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert await ask(agent, "a") == ["x"]
+    assert GOLD

@@ -1,0 +1,350 @@
+"""The metering proxy between real agents and a real chat server on the loopback."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from agent_fakes import play_own
+from bench_fakes import results
+from chat_server import HANG_UP, Answer, Server, Stream, completion, delta, serve
+
+from whale_bench import EvalPlan, Summary, evaluate
+from whale_bench.agents.host import OwnAgent
+from whale_bench.agents.metering import Meter
+from whale_bench.agents.proxy import Proxy
+from whale_bench.engine import LostRolloutError
+from whale_bench.ledger import Ledger
+from whale_bench.records import Segment
+from whale_envs import UsageError
+
+Write = Callable[..., str]
+
+CALLS = """
+import json, os, urllib.request
+def call(content, key=None, url=None, **more):
+    body = {"model": "m", "messages": [{"role": "user", "content": content}], "seed": 7, **more}
+    request = urllib.request.Request(
+        (url or os.environ["OPENAI_BASE_URL"]) + "/chat/completions", json.dumps(body).encode(),
+        {"Authorization": "Bearer " + (key or os.environ["OPENAI_API_KEY"]), "Content-Type": "application/json"})
+    return urllib.request.urlopen(request).read().decode()
+def text(content, **more):
+    return json.loads(call(content, **more))["choices"][0]["message"]["content"]
+"""
+BY_INFO = CALLS + "def act(o, info): return text(o, key=info['api_key'], url=info['base_url'])"
+BY_ENVIRONMENT = CALLS + "def act(o): return text(o)"
+
+
+@pytest.fixture(autouse=True)
+def the_users_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+
+
+def said(text: str, prompt: int, sampled: int) -> dict[str, Any]:
+    return completion(text, usage={"prompt_tokens": prompt, "completion_tokens": sampled})
+
+
+def ledger(folder: Path) -> Ledger:
+    return Ledger(folder / "ledger.sqlite", readonly=True)
+
+
+async def evaluated(name: str, server: Server, folder: Path, **changes: Any) -> Summary:
+    plan = EvalPlan(
+        **{"domain": "chess_puzzles", "model": name, "n": 4, "k": 2, "base_url": server.url, **changes}
+    )
+    return await evaluate(plan, folder)
+
+
+@pytest.mark.parametrize("source", [BY_INFO, BY_ENVIRONMENT], ids=["start message", "environment"])
+async def test_tokens_in_the_ledger_are_those_that_the_server_counted(
+    python_agent: Write, tmp_path: Path, source: str
+) -> None:
+    counted = [0, 0]
+
+    def reply(payload: dict[str, Any], number: int) -> Any:
+        counted[0] += 10 + number
+        counted[1] += number
+        return said("no move", 10 + number, number)
+
+    async with serve(reply) as server:
+        summary = await evaluated(python_agent(source), server, tmp_path / "run", concurrency=4)
+    assert (summary.complete, summary.metered) == (True, True)
+    assert [summary.prompt_tokens, summary.sampled_tokens] == counted
+    with ledger(tmp_path / "run") as found:
+        charged = found.charged()["test"]
+    assert [charged.prompt_tokens, charged.sampled_tokens] == counted
+    assert (charged.rollouts, charged.model_calls, charged.unmetered_tokens) == (
+        8,
+        len(server.requests),
+        False,
+    )
+    for row in results(tmp_path / "run").values():
+        assert len(row.segments) == len(row.steps) == 2
+        first = row.segments[0]
+        assert (first.messages[0].content, first.text, first.seed) == (row.opening, "no move", 7)
+    assert {headers["Authorization"] for headers in server.headers} == {"Bearer sk-secret"}
+
+
+async def test_the_agent_never_sees_the_users_key(python_agent: Write, tmp_path: Path) -> None:
+    source = "import json, os\ndef act(o, info): return json.dumps([dict(os.environ), info])"
+    async with serve(lambda p, n: "hm") as server, OwnAgent(
+        python_agent(source), base_url=server.url
+    ) as agent:  # fmt: skip
+        row = await play_own(agent)
+    environment, info = json.loads(row.steps[0].action or "")
+    assert "sk-secret" not in (row.steps[0].action or "")
+    assert environment["OPENAI_BASE_URL"] == info["base_url"] != server.url
+    assert environment["OPENAI_API_KEY"] != info["api_key"]
+    assert "127.0.0.1" in environment["no_proxy"]
+    assert (row.metered, row.sampled_tokens) == (False, None)  # it acted, and called nothing
+
+
+async def test_without_an_upstream_there_is_no_proxy_and_the_environment_is_the_users(
+    python_agent: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://mine/v1")
+    source = "import json, os\ndef act(o, info): return json.dumps([os.environ['OPENAI_API_KEY'], os.environ['OPENAI_BASE_URL'], *info])"
+    async with OwnAgent(python_agent(source)) as agent:
+        row = await play_own(agent)
+    said = json.loads(row.steps[0].action or "")
+    assert said[:2] == ["sk-secret", "http://mine/v1"]
+    assert not {"api_key", "base_url"} & set(said)
+
+
+async def test_a_shared_key_for_several_rollouts_in_flight_stops_the_run(
+    python_agent: Write, tmp_path: Path
+) -> None:
+    source = BY_ENVIRONMENT.replace(
+        "def act", "import threading\nhere = threading.Barrier(2)\nCONCURRENT = True\ndef act"
+    )
+    source = source.replace("return text(o)", "here.wait(); return text(o)")
+    async with serve(lambda p, n: "hm") as server:
+        with pytest.raises(UsageError, match=r"with the key of its process .* set CONCURRENT = False"):
+            await evaluated(python_agent(source), server, tmp_path / "run", n=2, k=1, concurrency=2)
+
+
+async def test_a_process_gets_the_address_in_its_start_message(lines_agent: Write) -> None:
+    body = 'm["type"] == "start" and say(rollout=m["rollout"], action=text("go", key=m["api_key"], url=m["base_url"]))'
+    async with serve(lambda p, n: said("e9", 5, 1)) as server, OwnAgent(
+        lines_agent(body, top=CALLS), base_url=server.url, seconds=20
+    ) as agent, agent.play("k", _opening(), segments := []) as session:  # fmt: skip
+        assert await session.begin() == "e9"
+    assert [(s.prompt_tokens, s.sampled_tokens) for s in segments] == [(5, 1)]
+
+
+def _opening() -> Any:
+    from whale_bench.agents.protocol import Opening
+
+    return Opening("chess_puzzles", "o", 9, 1)
+
+
+# --- failures of the server -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("answer", [Answer(503, "down"), Answer(429, "slow"), Answer(401, "no"), HANG_UP])
+async def test_a_rollout_that_fails_with_the_server_is_missing_and_not_wrong(
+    python_agent: Write, tmp_path: Path, answer: Any
+) -> None:
+    async with serve(lambda p, n: said("no", 3, 1) if n == 0 else answer) as server:
+        summary = await evaluated(python_agent(BY_INFO), server, tmp_path / "run", n=1, k=1)
+    assert (summary.complete, summary.rollouts) == (False, 0)
+    [problem] = summary.problems
+    assert problem.startswith("the server behind the proxy ")
+    assert "then the agent failed" in problem
+    with ledger(tmp_path / "run") as found:
+        missing = found.totals("missing")["test"]
+    assert (missing.prompt_tokens, missing.sampled_tokens, missing.model_calls) == (3, 1, 1)
+
+
+async def test_an_agent_that_tries_again_goes_on(python_agent: Write) -> None:
+    source = (
+        CALLS
+        + """
+def act(o):
+    for _ in range(3):
+        try:
+            return text(o)
+        except urllib.error.HTTPError as error:
+            seen = (error.code, error.headers["Retry-After"], json.loads(error.read())["error"]["message"])
+            assert seen == (429, "0", "slow"), seen
+"""
+    )
+    answers = [Answer(429, "slow", {"Retry-After": "0"}), said("e9", 5, 1), said("e9", 5, 1)]
+    async with serve(lambda p, n: answers[n]) as server, OwnAgent(
+        python_agent(source), base_url=server.url
+    ) as agent:  # fmt: skip
+        row = await play_own(agent)
+    assert (row.stop_condition, row.prompt_tokens) == ("malformed", 10)
+
+
+async def test_a_refusal_that_is_the_agents_own_doing_is_scored(python_agent: Write) -> None:
+    async with serve(lambda p, n: Answer(404, "no model m")) as server, OwnAgent(
+        python_agent(BY_INFO), base_url=server.url
+    ) as agent:  # fmt: skip
+        row = await play_own(agent)
+    assert (row.stop_condition, row.verdict.reward) == ("agent_error", 0.0)
+    assert "HTTP Error 404" in row.error
+
+
+async def test_a_dead_server_loses_the_rollout(python_agent: Write) -> None:
+    async with serve(lambda p, n: "hm") as server:
+        url = server.url
+    async with OwnAgent(python_agent(BY_INFO), base_url=url) as agent:
+        with pytest.raises(LostRolloutError, match="the server behind the proxy failed: ClientConnector"):
+            await play_own(agent)
+
+
+# --- the proxy alone ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession() as session:
+        yield session
+
+
+class Metered:
+    """A rollout at a proxy, and a client's view of it."""
+
+    def __init__(self, proxy: Proxy, client: aiohttp.ClientSession) -> None:
+        self.segments: list[Segment] = []
+        self.meter = Meter(self.segments)
+        self.process = proxy.new_process()
+        self.key = proxy.open_rollout(self.process, self.meter)
+        self.proxy, self.client = proxy, client
+
+    async def ask(self, key: str | None = None, **payload: Any) -> tuple[int, str]:
+        body = {"model": "m", "messages": [{"role": "user", "content": "hi"}], **payload}
+        headers = {"Authorization": f"Bearer {key or self.key}"}
+        async with self.client.post(
+            f"{self.proxy.url}/chat/completions", json=body, headers=headers
+        ) as answer:
+            return answer.status, await answer.text()
+
+
+HELLO = (
+    delta(role="assistant", content=""),
+    delta(content="Hel"),
+    delta(content="lo", reasoning_content="hm"),
+    delta(tool_calls=[{"index": 0, "id": "c1", "function": {"name": "f", "arguments": '{"a"'}}]),
+    delta(tool_calls=[{"index": 0, "function": {"arguments": ": 1}"}}]),
+    delta(finish="stop"),
+)
+USAGE = {"prompt_tokens": 11, "completion_tokens": 4}
+
+
+@pytest.mark.parametrize("asks", [False, True])
+async def test_a_stream_is_passed_on_and_counted(client: aiohttp.ClientSession, asks: bool) -> None:
+    options = {"stream_options": {"include_usage": True}} if asks else {}
+    async with serve(lambda p, n: Stream(*HELLO, usage=USAGE)) as server, Proxy(server.url) as proxy:
+        rollout = Metered(proxy, client)
+        status, text = await rollout.ask(stream=True, **options)
+    chunks = [json.loads(line[6:]) for line in text.split("\n\n") if line.startswith("data: {")]
+    assert (status, chunks[: len(HELLO)]) == (200, list(HELLO))
+    assert text.endswith("data: [DONE]\n\n")
+    assert (chunks[-1].get("usage") == USAGE) == asks
+    assert len(chunks) == len(HELLO) + asks
+    assert server.requests[0]["stream_options"] == {"include_usage": True}
+    [segment] = rollout.segments
+    assert (segment.text, segment.finish_reason) == ("<think>hm</think>Hello", "stop")
+    assert (segment.prompt_tokens, segment.sampled_tokens) == (11, 4)
+    assert segment.tool_calls == ({"id": "c1", "function": {"name": "f", "arguments": '{"a": 1}'}},)
+
+
+async def test_a_server_that_cannot_count_streams_is_asked_without(client: aiohttp.ClientSession) -> None:
+    def reply(payload: dict[str, Any], number: int) -> Any:
+        return Answer(400, "unknown field stream_options") if "stream_options" in payload else Stream(*HELLO)
+
+    async with serve(reply) as server, Proxy(server.url) as proxy:
+        rollout = Metered(proxy, client)
+        status, _ = await rollout.ask(stream=True)
+    assert status == 200
+    assert [(s.text[-5:], s.sampled_tokens) for s in rollout.segments] == [("Hello", None)]
+
+
+async def test_a_stream_that_breaks_off_is_the_servers_failure(client: aiohttp.ClientSession) -> None:
+    async with serve(lambda p, n: Stream(*HELLO[:2], breaks=True)) as server, Proxy(server.url) as proxy:
+        rollout = Metered(proxy, client)
+        with pytest.raises(aiohttp.ClientError):
+            await rollout.ask(stream=True)
+    assert "broke a stream off" in rollout.meter.problem
+    assert [(s.text, s.finish_reason, s.sampled_tokens) for s in rollout.segments] == [
+        ("Hel", "unfinished", None)
+    ]
+
+
+async def test_what_is_open_at_the_end_of_a_rollout_has_unknown_tokens(client: aiohttp.ClientSession) -> None:
+    begun, release = asyncio.Event(), asyncio.Event()
+
+    async def wait(_: dict[str, Any]) -> None:
+        begun.set()
+        await release.wait()
+
+    async with serve(lambda p, n: said("late", 5, 5)) as server, Proxy(server.url) as proxy:
+        server.before = wait
+        rollout = Metered(proxy, client)
+        asked = asyncio.create_task(rollout.ask())
+        await begun.wait()
+        await rollout.meter.close(0.0)
+        release.set()
+        await asked
+    assert [(s.text, s.sampled_tokens) for s in rollout.segments] == [("", None)]
+
+
+async def test_keys_stand_for_their_rollout_only(client: aiohttp.ClientSession) -> None:
+    async with serve(lambda p, n: "hm") as server, Proxy(server.url) as proxy:
+        rollout = Metered(proxy, client)
+        assert (await rollout.ask("nobody"))[0] == 401
+        assert (await rollout.ask(rollout.process))[0] == 200  # the only one in that process
+        second = proxy.open_rollout(rollout.process, Meter([]))
+        assert not proxy.ambiguous
+        assert (await rollout.ask(rollout.process))[0] == 403
+        assert proxy.ambiguous
+        proxy.close_rollout(rollout.process, rollout.key)
+        status, text = await rollout.ask()
+        assert (status, "its rollout has ended" in text) == (401, True)
+        proxy.close_rollout(rollout.process, second)
+    assert len(server.requests) == len(rollout.segments) == 1
+
+
+async def test_models_are_served_and_nothing_else(client: aiohttp.ClientSession) -> None:
+    async with serve(lambda p, n: "hm") as server, Proxy(server.url) as proxy:
+        rollout = Metered(proxy, client)
+        headers = {"Authorization": f"Bearer {rollout.process}"}
+        async with client.get(f"{proxy.url}/models", headers=headers) as answer:
+            assert (await answer.json())["data"] == [{"id": "m"}]
+        async with client.get(f"{proxy.url}/models") as answer:
+            assert answer.status == 401
+        async with client.post(f"{proxy.url}/embeddings", headers=headers, json={}) as answer:
+            assert answer.status == 404
+            assert "serves chat/completions and models" in await answer.text()
+    assert server.headers[0]["Authorization"] == "Bearer sk-secret"
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"\xff", b"[" * 99_999])
+async def test_a_body_that_is_no_request_is_refused(client: aiohttp.ClientSession, body: bytes) -> None:
+    async with serve(lambda p, n: "hm") as server, Proxy(server.url) as proxy:
+        rollout = Metered(proxy, client)
+        headers = {"Authorization": f"Bearer {rollout.key}"}
+        async with client.post(f"{proxy.url}/chat/completions", data=body, headers=headers) as answer:
+            assert answer.status == 400
+    assert not rollout.segments
+
+
+@pytest.mark.parametrize("answer", [
+    b"", b"[]", {"choices": []}, {"choices": [5]}, {"choices": [{"message": None}], "usage": [1]},
+    completion([{"type": "text", "text": "a\ud800"}], usage={"prompt_tokens": -1, "completion_tokens": "x"}),
+], ids=str)  # fmt: skip
+async def test_an_odd_answer_is_passed_on_and_its_tokens_are_unknown(
+    client: aiohttp.ClientSession, answer: Any
+) -> None:
+    async with serve(lambda p, n: answer) as server, Proxy(server.url) as proxy:
+        rollout = Metered(proxy, client)
+        status, _ = await rollout.ask(
+            messages=[5, {"role": None, "content": [{"text": "x"}], "tool_calls": 3}]
+        )
+    assert status == 200
+    assert [(s.prompt_tokens, s.sampled_tokens) for s in rollout.segments] == [(None, None)]
