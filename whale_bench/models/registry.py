@@ -17,7 +17,7 @@ KINDS = {
     "scripted/oracle": "plays from the gold answer; a fixture, never ranked",
     "scripted/random": "a random well-formed action each turn",
     "scripted/noisy-oracle:P": "the gold action with probability P each turn, else a random one",
-    "openai/NAME": "any OpenAI-compatible server (--base-url, OPENAI_BASE_URL, OPENAI_API_KEY)",
+    "openai/NAME": "any OpenAI-compatible server (--base-url, OPENAI_BASE_URL, OPENAI_API_KEY, --tokenizer)",
     "local/PATH": "a Hugging Face folder, by transformers in this process (extra: local)",
     "local/smollm2": "SmolLM2-135M-Instruct, after `whale-bench pull smollm2` (extra: local)",
 }
