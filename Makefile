@@ -61,6 +61,8 @@ bench: $(BIN)/.dev
 	$(BIN)/python benchmarks/footprint.py
 	$(BIN)/python benchmarks/env_speed.py
 	$(BIN)/python benchmarks/orchestration.py
+	$(BIN)/python benchmarks/resume.py
+	$(BIN)/python benchmarks/chaos.py
 	$(BIN)/python benchmarks/sandbox.py
 	$(BIN)/python benchmarks/math_verifier.py
 	$(BIN)/python benchmarks/retrieval.py

@@ -150,7 +150,7 @@ class Ledger:
         """
         if purpose not in PURPOSES:
             raise UsageError(f"unknown purpose {purpose!r}; valid: {', '.join(PURPOSES)}")
-        [(begun, ended, settled)] = self._read(_COUNTS, key)
+        begun, ended, settled = map(int, next(self._read(_COUNTS, key)))
         if begun != ended:
             raise UsageError(f"rollout {key!r} is reserved already")
         if bool(settled) != again:

@@ -32,7 +32,6 @@ from whale_bench.models import Message, Sampling, load_backend
 from whale_bench.models.anthropic_api import ANTHROPIC_URL, ATTEMPTS, DEFAULT_TOKENS, AnthropicBackend
 from whale_bench.models.anthropic_messages import ThinkingMemory, to_messages
 from whale_bench.models.base import UnansweredError
-
 from whale_bench.plan import server_address
 from whale_envs import InfrastructureError, UsageError, load_examples
 from whale_envs.errors import ModelError

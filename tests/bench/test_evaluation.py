@@ -3,6 +3,7 @@
 import asyncio
 import shutil
 import sqlite3
+import time
 import tomllib
 import warnings
 from collections.abc import Callable, Sequence
@@ -298,6 +299,36 @@ def test_a_resume_may_go_to_another_address_which_then_stands_in_the_settings(
     assert run(None, folder, backend=model, base_url="http://second/v1").complete
     assert (folder / "run.toml").read_bytes() == before.replace(b"//first/", b"//second/")
     assert run(None, folder, backend=model).complete
+
+
+def test_a_resume_of_many_rollouts_begins_soon(tmp_path: Path, whole: Path) -> None:
+    """Generous: it takes well under a second on a quiet machine."""
+    folder, many = tmp_path / "run", 250
+    shutil.copytree(whole, folder)
+    edit(folder, k=many)
+    [part] = parts(folder)
+    rows = [msgspec.json.decode(line) for line in part.read_bytes().splitlines()[:12]]
+    examples = [row["example_id"] for row in results_by_example(folder)]
+    lines = []
+    with Ledger(folder / "ledger.sqlite") as ledger:
+        settled_already = ledger.settled_keys()
+        for example in examples:
+            for sample in range(many):
+                key = f"test:{example}:{sample}"
+                row = rows[sample % 12] | {"key": key, "example_id": example, "sample": sample}
+                lines.append(msgspec.json.encode(row))
+                if key not in settled_already:
+                    ledger.settle(key, ledger.reserve(key, "test"), Charge(rollouts=1))
+    part.write_bytes(b"\n".join(lines[:-3]) + b"\n")
+    began = time.monotonic()
+    assert run(None, folder).rollouts == many * 12
+    assert time.monotonic() - began < 20
+
+
+def results_by_example(folder: Path) -> list[dict[str, Any]]:
+    """One line of each example."""
+    lines = [msgspec.json.decode(line) for line in parts(folder)[0].read_bytes().splitlines()]
+    return list({line["example_id"]: line for line in lines}.values())
 
 
 # --- other damage ---------------------------------------------------------------------------------

@@ -45,6 +45,25 @@ def test_a_rollout_comes_back_equal(tmp_path: Path) -> None:
     assert next(RunStore.open(tmp_path / "run").outcomes()) == outcome_of(row)
 
 
+def test_outcomes_are_those_of_the_rollouts_and_share_what_is_equal(tmp_path: Path) -> None:
+    call = {"id": "1", "function": {"name": "f", "arguments": "{}"}}
+    segments = (Segment((), "é", tool_calls=(call,), prompt_ids=(1,), sampled_ids=(2,)), Segment((), "b"))
+    rows = [
+        record(
+            f"test:a:{i}", segments=segments[: i % 3], metrics={"turns": float(i % 2)}, groups=(("g", "x"),)
+        )
+        for i in range(8)
+    ]
+    with RunStore.create(tmp_path / "run", {}, "") as store:
+        for row in rows:
+            store.append(row)
+    found = list(RunStore.open(tmp_path / "run").outcomes())
+    assert found == [outcome_of(row) for row in rows]
+    for name in ("verdict", "groups"):
+        assert len({id(getattr(outcome, name)) for outcome in found}) == 1
+    assert len({id(outcome.metrics) for outcome in found}) == 2
+
+
 def test_a_last_line_cut_anywhere_loses_only_itself(tmp_path: Path) -> None:
     make(tmp_path / "run", "test:a:0", "test:b:0")
     part = tmp_path / "run" / "rollouts-0000.jsonl"

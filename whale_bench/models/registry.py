@@ -19,7 +19,7 @@ KINDS = {
     "scripted/oracle": "plays from the gold answer; a fixture, never ranked",
     "scripted/random": "a random well-formed action each turn",
     "scripted/noisy-oracle:P": "the gold action with probability P each turn, else a random one",
-    "openai/NAME": "any OpenAI-compatible server (--base-url, OPENAI_BASE_URL, OPENAI_API_KEY)",
+    "openai/NAME": "any OpenAI-compatible server (--base-url, OPENAI_BASE_URL, OPENAI_API_KEY, --tokenizer)",
     "anthropic/NAME": "Messages API (ANTHROPIC_API_KEY, --base-url, ANTHROPIC_BASE_URL; extra: anthropic)",
     "local/PATH": "a Hugging Face folder, by transformers in this process (extra: local)",
     "local/smollm2": "SmolLM2-135M-Instruct, after `whale-bench pull smollm2` (extra: local)",

@@ -161,7 +161,7 @@ if m["type"] == "start" and m["observation"] == "meet":
 if m["type"] != "end":
     say(rollout=m["rollout"], action=str(os.getpid()))"""
         % port
-    )  # noqa: UP031 - braces
+    )
     async with server, OwnAgent(lines_agent(body, top="import socket")) as agent:
         said = await asyncio.gather(*(ask(agent, "meet", "on", key=str(i)) for i in range(3)))
         assert all(first == second for first, second in said)
