@@ -107,11 +107,11 @@ class ExamplePage(msgspec.Struct, frozen=True):
     rows: list[ExampleRow]
 
 
-class _Call(msgspec.Struct):
+class _Call(msgspec.Struct, gc=False):
     text: str
 
 
-class _Line(msgspec.Struct):
+class _Line(msgspec.Struct, gc=False):
     """As much of a rollout's line as an index needs; the rest is skipped, which halves the time."""
 
     key: str

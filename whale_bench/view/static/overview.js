@@ -4,9 +4,8 @@ import { histogram, interval } from "./charts.js";
 import { fraction, h, many, number, seconds } from "./dom.js";
 
 export function overviewSections(overview, onGroup) {
-  const { summary } = overview;
   return [heading(overview), notices(overview), scores(overview), distributions(overview),
-    overview.groups.length > 0 && groups(overview, onGroup), details(overview), summary.examples === 0 && null];
+    overview.groups.length > 0 && groups(overview, onGroup), details(overview)];
 }
 
 function heading({ summary, folder, settings }) {
