@@ -70,7 +70,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Hash of the sampled texts, to tell equal samples within one process."""
 
 
-def outcome_of(rollout: Rollout) -> Outcome:
+def outcome_of(rollout: "Rollout | SkimmedLine") -> Outcome:
     """The rollout's outcome."""
     return Outcome(
         **{name: getattr(rollout, name) for name in _SHARED},
@@ -82,13 +82,13 @@ def outcome_of(rollout: Rollout) -> Outcome:
 _SHARED = tuple(name for name in Outcome.__struct_fields__ if name in Rollout.__struct_fields__)
 
 
-class _Text(msgspec.Struct, gc=False):
+class SkimmedSegment(msgspec.Struct, gc=False):
     """The one field of a segment that an outcome needs."""
 
     text: str
 
 
-class _Line(msgspec.Struct, kw_only=True, gc=False):
+class SkimmedLine(msgspec.Struct, kw_only=True, gc=False):
     """The fields of a rollout's line that an outcome needs; the others are skipped, not built."""
 
     key: str
@@ -98,7 +98,7 @@ class _Line(msgspec.Struct, kw_only=True, gc=False):
     seed: int
     harness_id: str
     weights_id: str
-    segments: tuple[_Text, ...]
+    segments: tuple[SkimmedSegment, ...]
     verdict: Verdict
     stop_condition: str
     truncated: bool
@@ -126,7 +126,7 @@ class _Shared:
 _MOST_SHARED = 10_000
 
 
-_Row = TypeVar("_Row", Rollout, _Line)
+_Row = TypeVar("_Row", Rollout, SkimmedLine)
 
 
 class RunStore:
@@ -242,7 +242,7 @@ class RunStore:
     def outcomes(self) -> Iterator[Outcome]:
         """The outcome of every rollout once; decodes no more of a line than that."""
         example, verdict, metrics, groups = _Shared(), _Shared(), _Shared(), _Shared()
-        for line in self._read(_Line):
+        for line in self._read(SkimmedLine):
             yield Outcome(
                 key=line.key,
                 example_id=example(line.example_id, line.example_id),

@@ -17,15 +17,14 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, Self, cast
+from typing import Any, Literal, NamedTuple, Self
 
 import msgspec
 
 from whale_bench.records import Rollout
 from whale_bench.scoring import Summary
-from whale_bench.store import Outcome, RunStore, outcome_of
+from whale_bench.store import Outcome, RunStore, SkimmedLine, outcome_of
 from whale_bench.view.data import Overview, Row, headline, overview_of
-from whale_envs.core import Verdict
 from whale_envs.errors import UsageError
 from whale_envs.paths import cache_dir, make_cached_folder
 
@@ -107,31 +106,10 @@ class ExamplePage(msgspec.Struct, frozen=True):
     rows: list[ExampleRow]
 
 
-class _Call(msgspec.Struct, gc=False):
-    text: str
-
-
-class _Line(msgspec.Struct, gc=False):
+class _Line(SkimmedLine, kw_only=True, gc=False):
     """As much of a rollout's line as an index needs; the rest is skipped, which halves the time."""
 
-    key: str
-    domain: str
-    example_id: str
-    sample: int
-    seed: int
-    harness_id: str
-    weights_id: str
     opening: str
-    segments: list[_Call]
-    verdict: Verdict
-    stop_condition: str
-    truncated: bool
-    metrics: dict[str, float] = {}
-    groups: tuple[tuple[str, str], ...] = ()
-    prompt_tokens: int | None = None
-    sampled_tokens: int | None = None
-    tool_calls: int = 0
-    seconds: float = 0.0
 
 
 class _Place(NamedTuple):
@@ -356,7 +334,7 @@ def _fill(database: sqlite3.Connection, store: RunStore, state: bytes, progress:
                 damaged += 1
             elif line.key not in seen:
                 seen.add(line.key)
-                outcomes.append(outcome_of(cast("Rollout", line)))
+                outcomes.append(outcome_of(line))
                 yield _columns(line, place)
 
     marks = ", ".join("?" * (_COLUMNS.count(",") + 5))
