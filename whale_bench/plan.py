@@ -48,7 +48,7 @@ class EvalPlan:
     base_url: str | None = None
     """Server of openai/NAME; None for OPENAI_BASE_URL. Of an own agent, what its model calls go to."""
     agent_seconds: float | None = None
-    """Longest that an own agent may take for each action, and, if it is not below 60, to start; None for 300."""
+    """Longest that an own agent may take for an action, and, where it is above 60, to start; None for 300."""
     max_tokens: int | None = None
     """Most sampled tokens per turn."""
     token_budget: int | None = None
