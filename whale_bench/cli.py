@@ -232,11 +232,14 @@ def pull(name: Annotated[str, typer.Argument(help="smollm2")]) -> None:
 
 
 @app.command()
-def doctor() -> None:
-    """Show what is installed, and what confines model-written code here."""
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of lines.")] = False,
+) -> None:
+    """Show what this machine has for the suite, what is broken or missing, and what mends it."""
     from whale_bench import commands
 
-    commands.show_doctor()
+    if not commands.show_doctor(as_json=as_json):
+        raise typer.Exit(FINDINGS)
 
 
 index_app = typer.Typer(no_args_is_help=True, help="Build indexes for the search tool.")

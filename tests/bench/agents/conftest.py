@@ -22,7 +22,7 @@ def python_agent(tmp_path: Path) -> Callable[..., str]:
 
 @pytest.fixture
 def lines_agent(tmp_path: Path) -> Callable[..., str]:
-    """Writes a program that says hello and then runs `body` for each message `m`; returns the agent's name."""
+    """Writes a program that says hello and runs `body` for each message `m`; returns the agent's name."""
 
     def write(body: str, *, hello: str = '"version": 1', top: str = "") -> str:
         lines = "\n".join(f"    {line}" for line in body.strip("\n").splitlines())

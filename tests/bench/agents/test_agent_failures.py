@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from agent_fakes import EXAMPLES, GOLD, ask, play_own
+from agent_fakes import EXAMPLES, ask, play_own
 from bench_fakes import alive, children, results, run, wait_for
 
 from whale_bench import EvalPlan
@@ -61,7 +61,14 @@ async def test_any_hook_may_fail_in_a_later_rollout(python_agent: Write, fails: 
 
 
 async def test_a_close_that_raises_changes_nothing(python_agent: Write) -> None:
-    source = "n = []\nclass A:\n    def act(self, o): return 'hm'\n    def close(self):\n        n.append(1)\n        assert len(n) < 2"
+    source = """
+n = []
+class A:
+    def act(self, o): return "hm"
+    def close(self):
+        n.append(1)
+        assert len(n) < 2
+"""
     async with OwnAgent(python_agent(source, "A")) as agent:
         assert [await ask(agent, "a") for _ in range(3)] == [["hm"]] * 3
 
@@ -72,7 +79,11 @@ LINES = {
     "no text": ('say(rollout=m["rollout"], action=None)', 'holds neither "action"'),
     "a number": ('say(rollout=m["rollout"], action=5)', "is no answer"),
     "another rollout": ('say(rollout="r99", action="e4")', "it answered for rollout 'r99', which had asked"),
-    "two answers": ('[say(rollout=m["rollout"], action="x") for _ in "ab"]', "which had asked nothing"),
+    "two answers": (
+        'sys.stdout.write(2 * (json.dumps({"rollout": m["rollout"], "action": "x"}) + "\\n")); '
+        "sys.stdout.flush()",
+        "which had asked nothing",
+    ),
     "a flood of lines": ('while True: print("y")', "is no answer"),
     "a flood of bytes": ('while True: sys.stdout.write("y" * 9999)', "a line of more than 1,048,576 bytes"),
     "its end": ("sys.exit('gone')", "it ended with exit status 1; the end of its standard error:\ngone"),
@@ -268,8 +279,13 @@ def test_a_run_that_fails_everywhere_is_complete_and_charged(python_agent: Write
 
 
 def test_no_process_outlives_a_host_that_is_killed(python_agent: Write, tmp_path: Path) -> None:
-    name = python_agent(f"import pathlib, threading\ndef act(o):\n    pathlib.Path({str(tmp_path / 'here')!r}).touch()\n"
-                        "    threading.Event().wait()")  # fmt: skip
+    source = f"""
+import pathlib, threading
+def act(o):
+    pathlib.Path({str(tmp_path / "here")!r}).touch()
+    threading.Event().wait()
+"""
+    name = python_agent(source)
     command = [sys.executable, "-m", "whale_bench.cli", "eval", "chess_puzzles", "-n", "1", "-k", "1"]
     with subprocess.Popen([*command, "-m", name, "--out", str(tmp_path / "run")]) as process:
         assert wait_for((tmp_path / "here").exists, process)
@@ -291,4 +307,3 @@ async def test_a_cancelled_rollout_leaves_no_answer_for_the_next(lines_agent: Wr
         with pytest.raises(asyncio.CancelledError):
             await waiting
         assert await ask(agent, "a") == ["x"]
-    assert GOLD

@@ -29,7 +29,7 @@ def call(content, key=None, url=None, **more):
     body = {"model": "m", "messages": [{"role": "user", "content": content}], "seed": 7, **more}
     request = urllib.request.Request(
         (url or os.environ["OPENAI_BASE_URL"]) + "/chat/completions", json.dumps(body).encode(),
-        {"Authorization": "Bearer " + (key or os.environ["OPENAI_API_KEY"]), "Content-Type": "application/json"})
+        {"Authorization": "Bearer " + (key or os.environ["OPENAI_API_KEY"])})
     return urllib.request.urlopen(request).read().decode()
 def text(content, **more):
     return json.loads(call(content, **more))["choices"][0]["message"]["content"]
@@ -106,7 +106,11 @@ async def test_without_an_upstream_there_is_no_proxy_and_the_environment_is_the_
     python_agent: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", "http://mine/v1")
-    source = "import json, os\ndef act(o, info): return json.dumps([os.environ['OPENAI_API_KEY'], os.environ['OPENAI_BASE_URL'], *info])"
+    source = """
+import json, os
+def act(o, info):
+    return json.dumps([os.environ["OPENAI_API_KEY"], os.environ["OPENAI_BASE_URL"], *info])
+"""
     async with OwnAgent(python_agent(source)) as agent:
         row = await play_own(agent)
     said = json.loads(row.steps[0].action or "")
@@ -127,7 +131,9 @@ async def test_a_shared_key_for_several_rollouts_in_flight_stops_the_run(
 
 
 async def test_a_process_gets_the_address_in_its_start_message(lines_agent: Write) -> None:
-    body = 'm["type"] == "start" and say(rollout=m["rollout"], action=text("go", key=m["api_key"], url=m["base_url"]))'
+    body = """
+if m["type"] == "start":
+    say(rollout=m["rollout"], action=text("go", key=m["api_key"], url=m["base_url"]))"""
     async with serve(lambda p, n: said("e9", 5, 1)) as server, OwnAgent(
         lines_agent(body, top=CALLS), base_url=server.url, seconds=20
     ) as agent, agent.play("k", _opening(), segments := []) as session:  # fmt: skip

