@@ -12,10 +12,11 @@ for line in sys.stdin:
     message = json.loads(line)
     if message["type"] == "end":
         continue
-    if message["type"] == "start" and message["tools"] and message["domain"] == "math_python":
-        numbers = re.findall(r"\d+", message["observation"]) or ["0"]
-        action = {"tool": "code_interpreter", "arguments": {"code": f"print({'+'.join(numbers)})"}}
-        answer = {"action": json.dumps(action)}
-    else:
-        answer = {"action": rf"\boxed{{{message['observation'].strip()[:20]}}}"}
-    print(json.dumps({"rollout": message["rollout"], **answer}), flush=True)
+    seen = message["observation"]
+    action = rf"\boxed{{{seen.strip()[:20]}}}"
+    if moves := re.findall(r"\[([a-h]\d[a-h]\d\w?)\]", seen):
+        action = moves[-1]
+    elif message["type"] == "start" and message["domain"] == "math_python":
+        code = "print(" + "+".join(re.findall(r"[1-9]\d*", seen) or ["0"]) + ")"
+        action = json.dumps({"tool": "code_interpreter", "arguments": {"code": code}})
+    print(json.dumps({"rollout": message["rollout"], "action": action}), flush=True)

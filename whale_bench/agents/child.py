@@ -142,7 +142,7 @@ class _Server:
         facts = {name: value for name, value in msgspec.to_builtins(message).items() if name != "type"}
         if isinstance(message, Opening):
             facts.pop("version", None)
-            self._rollouts[message.rollout] = PlayedRollout(self._agent.make, {"tools": [], **facts})
+            self._rollouts[message.rollout] = PlayedRollout(self._agent.make, facts)
         action: Any = None
         try:
             action = await self._rollouts[message.rollout].act(message.observation, facts)

@@ -235,7 +235,7 @@ class AgentProcess:
 
     def _write(self, data: bytes) -> None:
         assert self._process.stdin is not None
-        with suppress(OSError):  # the end of its output tells the reader
+        if not self._process.stdin.is_closing():  # else the end of its output tells the reader
             self._process.stdin.write(data)
 
     async def _wait_for_end(self) -> None:
