@@ -1,4 +1,4 @@
-"""The doctor: every part is named with what mends it, servers are asked, the exit code tells if all is well."""
+"""The doctor names every part with what mends it, asks servers, and its exit code tells if all is well."""
 
 import json
 import subprocess
