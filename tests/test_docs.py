@@ -104,3 +104,9 @@ def test_the_list_command_agrees_with_the_suite() -> None:
     suite = json.loads(subprocess.run(run, capture_output=True, text=True, check=True).stdout)
     assert suite["environments"].keys() == whale_envs.DOMAINS.keys()
     assert suite["splits"] == list(whale_envs.SPLITS)
+
+
+@pytest.mark.parametrize("name", ["agent_python.py", "agent_lines.py"])
+def test_the_readme_shows_the_agents_that_it_runs(name: str) -> None:
+    shown = (ROOT / "README.md").read_text()
+    assert f"```python\n{(ROOT / 'examples' / name).read_text()}```" in shown
