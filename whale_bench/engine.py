@@ -341,11 +341,11 @@ async def _play_own(task: Task, agent: OwnAgent, now: _Progress, key: str) -> Ve
             action = await session.observe(observation, info["event"], info["feedback"])
 
 
-def _tools(task: Task) -> tuple[dict[str, Any], ...]:
+def _tools(task: Task) -> list[dict[str, Any]]:
     """Schemas of what an own agent may call."""
     if not get_domain(task.domain).tools or task.resources.get("closed_book"):
-        return ()
-    return (import_module(f"whale_envs.{task.domain}.tools").SCHEMA,)
+        return []
+    return [import_module(f"whale_envs.{task.domain}.tools").SCHEMA]
 
 
 async def _act(agent: Agent, now: _Progress, generation: Generation) -> Verdict | None:

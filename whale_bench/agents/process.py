@@ -59,8 +59,7 @@ class AgentProcess:
         """Rollouts that have ended."""
         self.retiring = False
         """Takes no further rollout."""
-        self.in_flight: dict[str, int] = {}
-        """Answers so far of each rollout in flight."""
+        self.in_flight: set[str] = set()
         self._process = process
         self._asked: dict[str, asyncio.Future[Answer]] = {}
         self._abandoned: set[str] = set()
@@ -105,11 +104,11 @@ class AgentProcess:
 
     def join(self, rollout: str) -> None:
         """A rollout begins here."""
-        self.in_flight[rollout] = 0
+        self.in_flight.add(rollout)
 
     def leave(self, rollout: str) -> None:
         """It is over; the process is told, unless it is broken."""
-        del self.in_flight[rollout]
+        self.in_flight.discard(rollout)
         self.served += 1
         asked = self._asked.pop(rollout, None)
         if asked is not None:
@@ -133,7 +132,6 @@ class AgentProcess:
             self._write(encode(message))
             answer: Answer = await asked
         del self._asked[message.rollout]
-        self.in_flight[message.rollout] += 1
         return answer
 
     @property

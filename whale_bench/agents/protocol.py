@@ -56,7 +56,7 @@ class Opening(msgspec.Struct, frozen=True, tag="start", tag_field="type", omit_d
     """Actions that the rollout takes at most."""
     seed: int
     """In [0, 2**63), another for each sample of each example."""
-    tools: tuple[dict[str, Any], ...]
+    tools: list[dict[str, Any]]
     """OpenAI-shaped schemas of what may be called; often none."""
     rollout: str = ""
     """Names the rollout between host and process; nothing about the example is in it."""

@@ -29,7 +29,7 @@ async def play_own(
 
 async def ask(agent: OwnAgent, *observations: str, key: str = "k") -> list[str]:
     """The actions on these observations, without an environment."""
-    async with agent.play(key, Opening("chess_puzzles", observations[0], 9, 1, ()), []) as session:
+    async with agent.play(key, Opening("chess_puzzles", observations[0], 9, 1, []), []) as session:
         actions = [await session.begin()]
         actions += [await session.observe(text, "ok", "") for text in observations[1:]]
     return actions

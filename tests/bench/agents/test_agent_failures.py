@@ -195,7 +195,7 @@ async def act(o):
 def _opening(text: str):  # type: ignore[no-untyped-def]
     from whale_bench.agents.protocol import Opening
 
-    return Opening("chess_puzzles", text, 9, 1, ())
+    return Opening("chess_puzzles", text, 9, 1, [])
 
 
 # --- a process that several rollouts share --------------------------------------------------------

@@ -144,7 +144,7 @@ if m["type"] == "start":
 def _opening() -> Any:
     from whale_bench.agents.protocol import Opening
 
-    return Opening("chess_puzzles", "o", 9, 1, ())
+    return Opening("chess_puzzles", "o", 9, 1, [])
 
 
 # --- failures of the server -----------------------------------------------------------------------
