@@ -2,6 +2,7 @@
 
 import doctest
 import importlib
+import io
 import json
 import pkgutil
 import re
@@ -54,7 +55,8 @@ def test_every_other_command_in_the_docs_is_a_make_target() -> None:
 
 
 @pytest.mark.parametrize(("page", "code"), blocks("python"), ids=lambda v: str(v)[:20])
-def test_python_in_the_docs_runs(page: str, code: str) -> None:
+def test_python_in_the_docs_runs(page: str, code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO())  # one snippet is a program that reads until the end
     exec(compile(code, page, "exec"), {"__name__": "docs"})
 
 

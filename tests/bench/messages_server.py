@@ -94,20 +94,29 @@ def _pieces(block: dict[str, Any], n: int) -> tuple[dict[str, Any], list[dict[st
     return block, []
 
 
+def is_probe(payload: dict[str, Any]) -> bool:
+    """Whether a request is what a run asks before it begins."""
+    return bool(payload.get("max_tokens") == 1)
+
+
 class Server:
     def __init__(self, script: Script) -> None:
         self.script = script
         self.requests: list[dict[str, Any]] = []
         self.headers: list[Mapping[str, str]] = []
+        self.probes = 0
         self.url = ""
         self.closing = asyncio.Event()
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         payload = await request.json()
+        broken = fault(payload)
+        if is_probe(payload):
+            self.probes += 1
+            return await self._stream(request, Stream(events_of(message("yes"))))
         number = len(self.requests)
         self.requests.append(payload)
         self.headers.append(request.headers)
-        broken = fault(payload)
         found = Answer(400, broken, "invalid_request_error") if broken else self.script(payload, number)
         if found is HANG_UP:
             assert request.transport is not None

@@ -5,6 +5,7 @@ import json
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from whale_bench import Agent, EvalPlan, Generation, Request, Rollout, Task, eva
 from whale_bench.engine import LostRolloutError
 from whale_bench.ledger import Ledger
 from whale_bench.models import Message, Sampling, load_backend
-from whale_bench.models.anthropic_api import ANTHROPIC_URL, ATTEMPTS, DEFAULT_TOKENS, AnthropicBackend
+from whale_bench.models.anthropic_api import ANTHROPIC_URL, DEFAULT_TOKENS, PATIENCE, AnthropicBackend
 from whale_bench.models.anthropic_messages import ThinkingMemory, to_messages
 from whale_bench.models.base import UnansweredError
 from whale_bench.plan import server_address
@@ -46,6 +47,10 @@ CACHED = {
 }  # fmt: skip
 
 
+QUICK = replace(PATIENCE, backoff_s=0.0)
+ATTEMPTS = PATIENCE.attempts
+
+
 @pytest.fixture(autouse=True)
 def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (
@@ -60,11 +65,11 @@ def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     defaults: Any = AnthropicBackend.__init__.__kwdefaults__
-    monkeypatch.setitem(defaults, "backoff_seconds", 0.0)
+    monkeypatch.setitem(defaults, "patience", QUICK)
 
 
 def client(server: Server, **changes: Any) -> AnthropicBackend:
-    return AnthropicBackend("m", base_url=server.url, **{"backoff_seconds": 0, **changes})
+    return AnthropicBackend("m", base_url=server.url, **{"patience": QUICK, **changes})
 
 
 async def ask(script: Script, request: Request = HI) -> tuple[Generation, Server]:
@@ -343,7 +348,7 @@ async def test_retry_after_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
         {"retry-after": "Wed, 21 Oct 2026 07:28:00 GMT"},
     ]  # fmt: skip
     script: Script = lambda p, n: Answer(429, "slow down", headers=headers[n]) if n < 4 else "yes"  # noqa: E731
-    async with serve(script) as server, client(server, backoff_seconds=0.25) as backend:
+    async with serve(script) as server, client(server, patience=replace(PATIENCE, backoff_s=0.25)) as backend:
         await backend.generate(HI)
     assert waits[:3] == [0.25, 3.0, 60.0]
     assert 2.0 <= waits[3] <= 2.5
@@ -404,7 +409,7 @@ async def test_a_server_that_closes_half_way_through_its_headers_is_retried() ->
 
     listener = await asyncio.start_server(half, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
-    async with listener, AnthropicBackend("m", base_url=url, backoff_seconds=0) as backend:
+    async with listener, AnthropicBackend("m", base_url=url, patience=QUICK) as backend:
         with pytest.raises(InfrastructureError, match=f"failed {ATTEMPTS} times"):
             await backend.generate(HI)
         await backend.__aexit__()
@@ -414,16 +419,16 @@ async def test_a_server_that_closes_half_way_through_its_headers_is_retried() ->
 
 async def test_a_dead_port_is_infrastructure_and_named() -> None:
     url = f"http://127.0.0.1:{dead_port()}"
-    async with AnthropicBackend("m", base_url=url, backoff_seconds=0) as backend:
+    async with AnthropicBackend("m", base_url=url, patience=QUICK) as backend:
         with pytest.raises(InfrastructureError, match=f"{url} failed {ATTEMPTS} times"):
             await backend.generate(HI)
 
 
 async def test_a_server_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("whale_bench.models.anthropic_api.SILENCE_SECONDS", 0.3)
+    monkeypatch.setattr(sys.modules[__name__], "QUICK", replace(QUICK, silence_s=0.3))
     generation, server = await ask(lambda p, n: "yes" if n else SILENCE)
     assert (generation.text, len(server.requests)) == ("yes", 2)
-    monkeypatch.setattr("whale_bench.models.anthropic_api.PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(sys.modules[__name__], "QUICK", replace(QUICK, give_up_s=0.5))
     error, _ = await failure(lambda p, n: SILENCE, InfrastructureError)
     assert "failed 2 times" in str(error)
 

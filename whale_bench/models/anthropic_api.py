@@ -28,7 +28,6 @@ import asyncio
 import contextlib
 import importlib.util
 import os
-import random
 import re
 import time
 from typing import Any, Self
@@ -57,10 +56,8 @@ DEFAULT_TOKENS = 32_000
 OPTIONAL = ("top_k", "top_p", "temperature", "cache_control")
 """What a server may refuse and is then not sent; of two that it refuses together, the first."""
 
-ATTEMPTS = 5
-"""Of one request."""
-
-_WAITS = Patience(attempts=ATTEMPTS)
+PATIENCE = Patience(attempts=5)
+"""Of the stalls it bounds silence alone: every reply is streamed, so one that is at work says so."""
 
 _RETRIED = {408, 409, 425, 429}
 _TOO_LONG = ("prompt is too long", "exceed context limit", "context window", "context length")
@@ -103,7 +100,7 @@ class AnthropicBackend(Backend):
     Args:
         model: name of the model.
         base_url: address without the version; one that ends in /v1 is the same.
-        backoff_seconds: as in `openai.py`.
+        patience: how long to wait for what.
 
     Attributes:
         base_url: the address in use, without user name and password.
@@ -113,9 +110,7 @@ class AnthropicBackend(Backend):
         UsageError: the SDK or the key is missing, or the address is no http(s) URL.
     """
 
-    def __init__(
-        self, model: str, *, base_url: str | None = None, backoff_seconds: float = _WAITS.backoff_s
-    ) -> None:
+    def __init__(self, model: str, *, base_url: str | None = None, patience: Patience = PATIENCE) -> None:
         if importlib.util.find_spec("anthropic") is None:
             raise UsageError('anthropic is missing: pip install "whale-envs[anthropic]"')
         source = "--base-url" if base_url else "ANTHROPIC_BASE_URL"
@@ -132,7 +127,7 @@ class AnthropicBackend(Backend):
         self.weights_id = f"remote:{model}"
         self.dropped: set[str] = set()
         self.base_url = parts._replace(netloc=host).geturl()
-        self._model, self._url, self._backoff = model, url, backoff_seconds
+        self._model, self._url, self._patience = model, url, patience
         self._key = "" if user else key
         self._most: int | None = None  # sampled tokens that the server allows
         self._memory = ThinkingMemory()
@@ -149,7 +144,7 @@ class AnthropicBackend(Backend):
             api_key=self._key or "none",
             default_headers=None if self._key else {"Authorization": anthropic.Omit()},  # type: ignore[dict-item]
             base_url=self._url,
-            timeout=httpx2.Timeout(_WAITS.silence_s, connect=10),
+            timeout=httpx2.Timeout(self._patience.silence_s, connect=10),
             max_retries=0,  # they are counted here
         )
         self._status_error: type[Exception] = anthropic.APIStatusError
@@ -180,7 +175,7 @@ class AnthropicBackend(Backend):
             raise UsageError(f"{self.name} is used inside `async with backend:` only")
         problem, lost = "no attempt was made", Usage()
         attempt, began = 0, time.monotonic()
-        while attempt < _WAITS.attempts and time.monotonic() - began < _WAITS.give_up_s:
+        while attempt < self._patience.attempts and time.monotonic() - began < self._patience.give_up_s:
             payload = self._payload(request)
             found = await self._ask(payload)
             wait = None
@@ -196,8 +191,10 @@ class AnthropicBackend(Backend):
             attempt += 1
             if isinstance(found, _Refused) and not found.again:
                 break
-            if attempt < _WAITS.attempts:
-                await asyncio.sleep(self._pause(attempt) if wait is None else min(wait, _WAITS.most_wait_s))
+            if attempt < self._patience.attempts:
+                await asyncio.sleep(
+                    self._patience.pause(attempt) if wait is None else min(wait, self._patience.most_wait_s)
+                )
         failure = UnansweredError(f"{self.base_url} failed {attempt} times; last: {problem}")
         failure.usage = lost
         raise failure
@@ -207,7 +204,7 @@ class AnthropicBackend(Backend):
         written: dict[int, str] = {}
         try:
             async with (
-                asyncio.timeout(_WAITS.answer_s),
+                asyncio.timeout(self._patience.answer_s),
                 self._client.messages.stream(**payload) as stream,
             ):
                 async for event in stream:
@@ -286,10 +283,6 @@ class AnthropicBackend(Backend):
         if any(sign in low for sign in _SHAPE):
             raise ModelError("chat_template", words)
         raise refused(f"{self.base_url} refused the request (HTTP {status}): {words}")
-
-    def _pause(self, attempt: int) -> float:
-        spread = 1 + random.random() / 4
-        return min(self._backoff * 2.0 ** (attempt - 1) * spread, _WAITS.most_wait_s)
 
 
 def _refused(error: Any) -> _Refused:
