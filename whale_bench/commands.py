@@ -27,7 +27,7 @@ from rich.table import Table
 
 from whale_bench.evaluation import EvalPlan, Report, evaluate
 from whale_bench.harness.host import shipped_harnesses
-from whale_bench.models.registry import KINDS, load_backend
+from whale_bench.models.registry import KINDS, LOADED, load_backend
 from whale_bench.scoring import Score, Summary
 from whale_envs import DOMAINS, SPLITS
 from whale_envs.core import PROFILES
@@ -91,7 +91,7 @@ def evaluate_all(runs: list[Run], summaries: list[Summary], *, quiet: bool) -> N
         UsageError: a model's name is wrong; found before anything runs.
     """
     for plan in (run.plan for run in runs if run.plan):
-        if not plan.model.startswith("local/"):  # these are loaded when their turn comes
+        if not plan.model.startswith(LOADED):  # these are loaded when their turn comes
             load_backend(plan.model, base_url=plan.base_url)
     console = Console(stderr=True, soft_wrap=True)
     bars = Console(stderr=True, quiet=True) if quiet else console

@@ -21,6 +21,8 @@ KINDS = {
     "vllm/smollm2": "SmolLM2-135M-Instruct, by vLLM (extra: vllm)",
 }
 """Every model name a command line takes, with a line for people."""
+LOADED = ("local/", "vllm/")
+"""Beginnings of the names whose weights `load_backend` loads into this process."""
 
 
 def load_backend(name: str, *, base_url: str | None = None) -> Backend:
