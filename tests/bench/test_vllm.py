@@ -131,6 +131,27 @@ async def test_many_requests_share_one_batch(backend):
     assert len({g.sampled_ids for g in generations}) > 32
 
 
+async def test_prompts_that_begin_alike_are_computed_once(backend):
+    cached = []
+    step = backend._engine._engine.step
+
+    def counted():
+        outputs = step()
+        cached.extend(output.num_cached_tokens for output in outputs)
+        return outputs
+
+    prompt = tuple(3 + (7 * i) % 90 for i in range(100))
+    backend._engine._engine.step = counted
+    try:
+        first, *_ = await ask_all(backend, [ask(prompt, seed=i) for i in range(8)])
+        together, cached[:] = sorted(cached), []
+        await backend.generate(ask(prompt + first.sampled_ids + (7, 8, 9)))
+    finally:
+        backend._engine._engine.step = step
+    assert together == [0] + [96] * 7  # whole blocks of 32
+    assert cached == [96]
+
+
 async def test_seeds_make_samples_differ(backend):
     hot = Sampling(temperature=1.5, top_k=0)
     one, same, other = [await backend.generate(ask(seed=s, sampling=hot)) for s in (1, 1, 2)]

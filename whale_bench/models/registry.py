@@ -28,6 +28,8 @@ KINDS = {
     **OWN_KINDS,
 }
 """Every model name a command line takes, with a line for people."""
+LOADED = ("local/", "vllm/")
+"""Beginnings of the names whose weights `load_backend` loads into this process."""
 
 
 def load_backend(

@@ -153,11 +153,11 @@ def _check_installation() -> None:
         raise UsageError(
             'vllm is missing: pip install "whale-envs[vllm]" for a GPU; for a CPU `make vllm` in a clone'
         )
-    try:
-        import torch
-        import transformers  # noqa: F401
-    except ImportError as error:
-        raise UsageError(f'{error.name} is missing: pip install "whale-envs[local]"') from error
+    for extra in ("torch", "transformers", "safetensors"):
+        if importlib.util.find_spec(extra) is None:
+            raise UsageError(f'{extra} is missing: pip install "whale-envs[local]"')
+    import torch
+
     if torch.version.cuda is None and importlib.util.find_spec("torchvision") is not None:
         # vLLM imports it when it is there; a CUDA build beside a CPU torch fails at import and takes
         # vLLM with it.

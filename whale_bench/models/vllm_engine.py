@@ -294,7 +294,11 @@ def _build(folder: str, precision: Precision, context: int) -> Any:
             torch._dynamo.config.disable = True
         # Where a prompt is computed in two parts, vLLM winds a seeded request's random generator back,
         # which that of a CPU cannot: the engine would die of "CPU Generator does not use offset".
-        whole = {"enable_chunked_prefill": False, "max_num_batched_tokens": max(2048, context)}
+        whole = {
+            "enable_chunked_prefill": False,
+            "max_num_batched_tokens": max(2048, context),
+            "block_size": 32,
+        }
         threads = torch.set_num_threads
         try:
             return LLMEngine.from_engine_args(

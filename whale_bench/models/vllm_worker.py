@@ -8,7 +8,7 @@ which it reads a tensor. An output layer that shares its tensor with the input e
 its parameter is new then and its packed copy still old, so that answers come from a mixture of two
 models. Seen in vLLM 0.31.0; a test compares a reloaded engine with transformers on the new folder.
 
-Not covered: packed copies that vLLM never frees, see `docs/vllm.md`.
+Not covered: packed layers of quantised weights, and tied layers that are not linear.
 """
 
 from typing import Any
