@@ -56,12 +56,19 @@ async def test_the_server_with_the_fewest_in_flight_is_asked() -> None:
             server.before = slow(0.05)
         await ask(backend, 30)
         assert [len(server.requests) for server in servers] == [10, 10, 10]
-        servers[0].before = slow(1.0)
-        waiting = asyncio.gather(*(backend.generate(HI) for _ in range(3)))  # one of them on the slow one
-        await asyncio.sleep(0.2)
+        gate = asyncio.Event()
+
+        async def held(payload: dict[str, Any]) -> None:
+            await gate.wait()
+
+        servers[0].before = held
+        waiting = asyncio.gather(*(backend.generate(HI) for _ in range(3)))  # one of them on the held one
+        while len(servers[0].requests) < 11:  # noqa: ASYNC110 (nothing tells)
+            await asyncio.sleep(0)
         for _ in range(6):
             await backend.generate(HI)
         assert len(servers[0].requests) == 11
+        gate.set()
         await waiting
 
 

@@ -230,7 +230,7 @@ class LuceneChild:
             except queue.Empty:
                 line = b""
             if line:
-                with contextlib.suppress(OSError):  # the reader notices that it is gone
+                with contextlib.suppress(OSError, ValueError):  # gone, or closed: the reader notices
                     process.stdin.write(line)
                     process.stdin.flush()
             self._watch(process)

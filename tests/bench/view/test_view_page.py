@@ -52,7 +52,7 @@ class Watched:
 
     def __init__(self, page: Page) -> None:
         self.page = page
-        page.set_default_timeout(5_000)
+        page.set_default_timeout(30_000)
         self.requests: list[str] = []
         self.complaints: list[str] = []
         page.on("request", lambda request: self.requests.append(request.url))
