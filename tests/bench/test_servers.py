@@ -63,8 +63,8 @@ async def test_the_server_with_the_fewest_in_flight_is_asked() -> None:
 
         servers[0].before = held
         waiting = asyncio.gather(*(backend.generate(HI) for _ in range(3)))  # one of them on the held one
-        while len(servers[0].requests) < 11:  # noqa: ASYNC110 (nothing tells)
-            await asyncio.sleep(0)
+        while [server.in_flight for server in backend._servers.all] != [1, 0, 0]:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
         for _ in range(6):
             await backend.generate(HI)
         assert len(servers[0].requests) == 11
