@@ -93,5 +93,5 @@ def recipe_of(settings: dict[str, Any]) -> Recipe:
     for name in settings:
         if name not in known:
             raise UsageError(f"a recipe has no {name!r}; valid: {', '.join(known)}")
-    given = {name: tuple(v) if isinstance(v, list) else v for name, v in settings.items()}
+    given: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in settings.items()}
     return Recipe(**given)

@@ -2,7 +2,7 @@
 
     trainer = RsftTrainer(Path("models/base"), Recipe(lr=3e-5))
     update = trainer.update(admit(rollouts).rows, step=0)
-    trainer.write(folder)
+    trainer.write_weights(folder)
 
 A loop of its own on accelerate, not TRL's `SFTTrainer`, whose loss it shares (a test compares the two,
 weight by weight). What the update here needs, that class cannot give without its loop being replaced:
@@ -20,8 +20,10 @@ Not covered: gradient checkpointing, weights that do not fit one process when th
 """
 
 import contextlib
+import copy
 import json
 import math
+import pickle
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -125,33 +127,38 @@ class RsftTrainer:
             changed=_share_changed(before, _served(self.model)) if done else 0.0,
         )
 
-    def write(self, folder: Path) -> None:
-        """See `Trainer.write`."""
-        import torch
-        from safetensors.torch import save_file
+    @property
+    def checkpoint_bytes(self) -> int:
+        """See `Trainer.checkpoint_bytes`: float32 weights, and two moments of each trained one."""
+        parameters = list(self.model.parameters())
+        moments = sum(2 * parameter.numel() for parameter in parameters if parameter.requires_grad)
+        return 4 * (sum(parameter.numel() for parameter in parameters) + moments)
 
-        model, state = self.model, None
+    def write_weights(self, folder: Path) -> None:
+        """See `Trainer.write_weights`."""
+        if self.recipe.lora_rank:
+            # Merged into a copy: to merge and unmerge would not give the same bits back.
+            write_model(copy.deepcopy(self.model).merge_and_unload(), folder, self._files)
+        else:
+            write_model(self.model, folder, self._files, self._accelerator.get_state_dict(self._model))
+
+    def write_state(self, folder: Path) -> None:
+        """See `Trainer.write_state`."""
+        import torch
+
         beside = folder / STATE
         beside.mkdir(exist_ok=True)
         if self.recipe.lora_rank:
-            import copy
-
             from peft import get_peft_model_state_dict
+            from safetensors.torch import save_file
 
-            save_file(get_peft_model_state_dict(model), beside / ADAPTER)
-            # Merged into a copy: to merge and unmerge would not give the same bits back.
-            model = copy.deepcopy(model).merge_and_unload()
-        else:
-            state = self._accelerator.get_state_dict(self._model)
-        write_model(model, folder, self._files, state)
+            save_file(get_peft_model_state_dict(self.model), beside / ADAPTER)
         with (beside / OPTIMIZER).open("wb") as file:
             torch.save(self._optimizer.state_dict(), file)
         (beside / COUNTERS).write_text(json.dumps({"skipped_in_a_row": self._skipped_in_a_row}) + "\n")
 
     def restore(self, folder: Path) -> None:
         """See `Trainer.restore`."""
-        import pickle
-
         import torch
         from safetensors import SafetensorError
         from safetensors.torch import load_file

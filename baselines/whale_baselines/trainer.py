@@ -1,8 +1,9 @@
-"""What a weight operator is: `update` with rows of accepted rollouts, `write` to a folder, `restore`.
+"""What a weight operator is: `update` with rows of accepted rollouts, and folders to write and restore.
 
     class MyTrainer:                                    # no base class: a Protocol
         def update(self, rows, *, step): ...
-        def write(self, folder): ...
+        def write_weights(self, folder): ...
+        def write_state(self, folder): ...
         def restore(self, folder): ...
 
 A trainer holds weights and optimizer in memory. It knows nothing of environments, harnesses, backends
@@ -62,15 +63,21 @@ class Trainer(Protocol):
         """
         ...
 
-    def write(self, folder: Path) -> None:
-        """Writes the weights as a Hugging Face folder, and under `STATE` whatever else the trainer needs.
+    @property
+    def checkpoint_bytes(self) -> int:
+        """What weights and state take on a disk, about."""
+        ...
 
-        Equal weights give equal bytes.
-        """
+    def write_weights(self, folder: Path) -> None:
+        """Writes the weights as a Hugging Face folder. Equal weights give equal bytes."""
+        ...
+
+    def write_state(self, folder: Path) -> None:
+        """Writes, under `STATE` of the same folder, whatever else the trainer needs to go on."""
         ...
 
     def restore(self, folder: Path) -> None:
-        """Becomes what it was when it wrote `folder`, bit for bit.
+        """Becomes what it was when it wrote weights and state into `folder`, bit for bit.
 
         Raises:
             UsageError: the folder is not whole, or of another architecture.

@@ -203,7 +203,8 @@ def test_minibatches_follow_from_the_step_and_nothing_else(base):
 def test_what_was_written_is_restored_bit_for_bit(base, tmp_path, rank):
     one = trainer_of(base, lora_rank=rank)
     one.update(ROWS, step=0)
-    one.write(tmp_path)
+    one.write_weights(tmp_path)
+    one.write_state(tmp_path)
     other = trainer_of(base, lora_rank=rank)
     other.restore(tmp_path)
     rows = make_rows(9, seed=5)
@@ -218,7 +219,7 @@ def test_adapters_are_written_merged_into_an_ordinary_folder(base, tmp_path):
     trainer = trainer_of(base, lora_rank=4)
     assert 0 < trainer.update(ROWS, step=0).changed < 1
     trainer.update(ROWS, step=1)
-    trainer.write(tmp_path)
+    trainer.write_weights(tmp_path)
     ids = torch.tensor([ROWS[0].ids])
     written = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
     with torch.inference_mode():
