@@ -132,7 +132,8 @@ class RsftTrainer:
         """See `Trainer.checkpoint_bytes`: float32 weights, and two moments of each trained one."""
         parameters = list(self.model.parameters())
         moments = sum(2 * parameter.numel() for parameter in parameters if parameter.requires_grad)
-        return 4 * (sum(parameter.numel() for parameter in parameters) + moments)
+        size: int = 4 * (sum(parameter.numel() for parameter in parameters) + moments)
+        return size
 
     def write_weights(self, folder: Path) -> None:
         """See `Trainer.write_weights`."""
