@@ -176,11 +176,18 @@ def _way_out(folders: list[Path]) -> str:
     return f"delete it to {before}"
 
 
-def _is_of_writing(error: Exception) -> bool:
-    """Whether a disk is at fault; torch and safetensors have exceptions of their own for that."""
-    words = str(error).lower()
+def _is_of_writing(error: BaseException) -> bool:
+    """Whether a disk is at fault; torch and safetensors have exceptions of their own for that.
+
+    torch closes its file while the disk's exception passes by, and then raises about that.
+    """
     told = ("no space left", "file write", "failed writing", "disk quota", "file too large", "i/o error")
-    return isinstance(error, OSError) or any(each in words for each in told)
+    one: BaseException | None = error
+    while one is not None:
+        if isinstance(one, OSError) or any(words in str(one).lower() for words in told):
+            return True
+        one = one.__cause__ or one.__context__
+    return False
 
 
 def _synchronise(folder: Path) -> None:

@@ -1,17 +1,26 @@
 """The update, against a plain loop in double precision and against TRL's trainer."""
 
+import json
+import os
 import random
+import resource
+import socket
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
 from tiny_model import tiny_llama, train_tokenizer, write_folder
 from whale_baselines import rsft
+from whale_baselines.checkpoint import Checkpoints, TrainingState
 from whale_baselines.loss import Batch, collate, nll_sum
 from whale_baselines.recipe import Recipe
 from whale_baselines.rsft import RsftTrainer
+from whale_baselines.sampler import SamplerState
 from whale_baselines.sequences import IGNORED, Minibatch, Row
 
-from whale_envs.errors import UsageError
+from whale_envs.errors import InfrastructureError, UsageError
 
 
 @pytest.fixture(autouse=True)
@@ -258,3 +267,81 @@ def test_an_update_is_that_of_trl(base, tmp_path):
         # Adam's first step has the size of lr wherever the gradient is not 0 up to rounding.
         near = (value - after[name]).abs() < 1e-5
         assert near.float().mean() > 0.999, name
+
+
+def in_processes(base, outs):
+    """Runs `two_processes.py` in as many processes as there are folders to write."""
+    here = Path(__file__).parent
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    shared = {
+        "PYTHONPATH": f"{here}{os.pathsep}{here.parent / 'bench'}",
+        "OMP_NUM_THREADS": "1",
+        "ACCELERATE_USE_CPU": "true",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "WORLD_SIZE": str(len(outs)),
+    }
+    command = [sys.executable, str(here / "two_processes.py"), str(base)]
+    running = [
+        subprocess.Popen(
+            [*command, str(out)], env={**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+        )
+        for rank, out in enumerate(outs)
+    ]
+    assert [process.wait(timeout=240) for process in running] == [0] * len(outs)
+    return [json.loads((out / "update.txt").read_text()) for out in outs]
+
+
+def test_two_processes_make_the_update_of_one(base, tmp_path):
+    one, first, second = (tmp_path / name for name in ("one", "first", "second"))
+    (alone,) = in_processes(base, [one])
+    together = in_processes(base, [first, second])
+    assert [told["processes"] for told in (alone, *together)] == [1, 2, 2]
+    for told in together:
+        assert (told["tokens"], told["n"]) == (alone["tokens"], alone["n"]) == (alone["tokens"], 2)
+        assert told["loss"] == pytest.approx(alone["loss"], rel=1e-5)
+        assert told["norm"] == pytest.approx(alone["norm"], rel=1e-4)
+    weights = [torch.load(folder / "weights.pt") for folder in (one, first, second)]
+    for name, value in weights[0].items():
+        assert torch.equal(weights[1][name], weights[2][name])
+        assert ((value - weights[1][name]).abs() < 1e-5).float().mean() > 0.999, name
+
+
+def test_a_bfloat16_forward_pass_trains_float32_weights(base):
+    from accelerate.state import AcceleratorState
+
+    AcceleratorState._reset_state(reset_partial_state=True)  # it has one precision a process
+    try:
+        trainer = trainer_of(base, precision="bfloat16", lr=1e-7)
+        update = trainer.update(ROWS, step=0)
+    finally:
+        AcceleratorState._reset_state(reset_partial_state=True)
+    assert {value.dtype for value in weights_of(trainer).values()} == {torch.float32}
+    exact = trainer_of(base, lr=1e-7).update(ROWS, step=0)
+    assert update.loss != exact.loss
+    assert update.loss == pytest.approx(exact.loss, rel=0.02)
+    assert update.changed < 0.01
+
+
+@pytest.mark.parametrize("most", [100_000, 600_000])
+def test_a_disk_that_fills_up_while_a_checkpoint_is_written_is_no_crash(base, tmp_path, most):
+    """No file may grow beyond so many bytes: the first ends in the weights, the second in the optimizer."""
+    trainer, checkpoints = trainer_of(base), Checkpoints(tmp_path, 2)
+    trainer.update(ROWS, step=0)
+
+    def fill(folder):
+        trainer.write_weights(folder)
+        trainer.write_state(folder)
+
+    state = TrainingState(base_id="b", recipe_id="r", sampler=SamplerState(seed=0), step=1)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
+    try:
+        with pytest.raises(InfrastructureError, match="step-000001: the checkpoint cannot be written"):
+            checkpoints.save(state, fill)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert list(tmp_path.iterdir()) == []
+    assert checkpoints.save(state, fill) == checkpoints.latest()
