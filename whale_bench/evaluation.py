@@ -41,7 +41,16 @@ from whale_bench.store import Outcome, RunStore, outcome_of
 from whale_envs import ExampleSet, InfrastructureError, UsageError, get_domain, load_examples
 from whale_envs.paths import cache_dir
 
-__all__ = ["GIVE_UP_AFTER", "EvalPlan", "Report", "charge_of", "evaluate", "reconcile"]
+__all__ = [
+    "GIVE_UP_AFTER",
+    "EvalPlan",
+    "Report",
+    "charge_of",
+    "evaluate",
+    "open_agent",
+    "open_resources",
+    "reconcile",
+]
 
 GIVE_UP_AFTER = 16
 """Rollouts in a row that an infrastructure failure ended, before the run stops early."""
@@ -95,8 +104,8 @@ async def evaluate(
     )
     examples = planned_examples(plan)
     async with AsyncExitStack() as stack:
-        agent = await _open_agent(plan, backend, stack)
-        resources = await _resources(plan, stack)
+        agent = await open_agent(plan, backend, stack)
+        resources = await open_resources(plan, stack)
         task = Task(plan.domain, examples, plan.profile, plan.max_tokens, plan.token_budget, resources)
         settings = resolve(plan, task, agent)
         fresh = store is None
@@ -134,7 +143,7 @@ def check_tool_options(plan: EvalPlan) -> None:
             raise UsageError(f"{plan.domain} has no tool {tool}: leave out {named}")
 
 
-async def _open_agent(plan: EvalPlan, backend: Backend | None, stack: AsyncExitStack) -> Agent | OwnAgent:
+async def open_agent(plan: EvalPlan, backend: Backend | None, stack: AsyncExitStack) -> Agent | OwnAgent:
     """Who plays, open until `stack` closes."""
     if is_own_agent(plan.model):
         own = OwnAgent(
@@ -157,7 +166,7 @@ async def _open_agent(plan: EvalPlan, backend: Backend | None, stack: AsyncExitS
     return agent
 
 
-async def _resources(plan: EvalPlan, stack: AsyncExitStack) -> dict[str, Any]:
+async def open_resources(plan: EvalPlan, stack: AsyncExitStack) -> dict[str, Any]:
     """What all rollouts share, open until `stack` closes."""
     check_tool_options(plan)
     tools = get_domain(plan.domain).tools
