@@ -2,8 +2,8 @@
 
     explain(recipe, task, trainer)["memory_gb"]
 
-Memory is that of weights, gradients, Adam's moments and the served copy, and of the logits of one
-micro-batch with their gradient, which are most of a forward pass where the vocabulary is large.
+Memory is that of weights, gradients, Adam's moments, the served copy and the one that the share of changed
+weights is counted against, and of the logits of one micro-batch with their gradient, which are most of a forward pass where the vocabulary is large.
 
 Not covered: the other activations, and what the backend sets aside for keys and values.
 """
@@ -33,6 +33,6 @@ def explain(recipe: Recipe, task: Task, trainer: RsftTrainer) -> dict[str, Any]:
         "most_updates_per_step": recipe.sft_epochs * -(-rollouts // recipe.minibatch),
         "parameters": count,
         "trained_parameters": trained,
-        "memory_gb": (4 * count + 12 * trained + 2 * count + logits) / 1e9,
+        "memory_gb": (4 * count + 12 * trained + 4 * count + logits) / 1e9,
         "disk_gb": trainer.checkpoint_bytes * (recipe.keep_last + 1) / 1e9,
     }

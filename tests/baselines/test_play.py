@@ -159,6 +159,24 @@ async def test_a_resume_uses_what_was_played_and_ends_with_the_same_bits(base, t
     assert accounts(tmp_path / "run")[1]["weight"].rollouts == 12
 
 
+async def test_a_rollout_whose_record_was_lost_is_played_again_and_charged_once(base, tmp_path, monkeypatch):
+    class Killed(BaseException):
+        pass
+
+    def dies(*args, **kwargs):
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RsftTrainer, "update", dies)
+        with pytest.raises(Killed):
+            await run(base, tmp_path / "run", NoisyOracle(base), 1)
+    records = tmp_path / "run" / "rollouts-0000.jsonl"
+    records.write_bytes(b"".join(records.read_bytes().splitlines(keepends=True)[1:]))
+    await run(base, tmp_path / "run", NoisyOracle(base), 1)
+    charged, executed = accounts(tmp_path / "run")
+    assert (charged["weight"].rollouts, executed["weight"].rollouts) == (6, 7)
+
+
 async def test_what_a_server_failed_is_played_once_more(base, tmp_path):
     await run(base, tmp_path / "run", NoisyOracle(base, fails={2}), 1)
     charged, executed = accounts(tmp_path / "run")

@@ -201,6 +201,16 @@ def test_two_kills_one_after_the_other_change_nothing_either(base, whole, tmp_pa
     assert {folder.name: files_of(folder) for folder in folders} == whole
 
 
+def test_adapters_resume_to_the_same_bits_too(base, tmp_path):
+    recipe = changed(lora_rank=4)
+    go(phase_of(base, tmp_path / "whole", recipe=recipe), base, 2)
+    go(phase_of(base, tmp_path / "parts", recipe=recipe), base, 1)
+    go(phase_of(base, tmp_path / "parts", recipe=recipe), base, 2)
+    whole, parts = (files_of(tmp_path / name / "checkpoints" / "step-000002") for name in ("whole", "parts"))
+    assert whole == parts
+    assert "trainer/adapter.safetensors" in whole
+
+
 def test_the_first_checkpoint_is_the_base_and_the_backend_follows_every_update(base, tmp_path):
     phase = phase_of(base, tmp_path, barren={1})
     lines = go(phase, base, 3)
