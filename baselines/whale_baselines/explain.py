@@ -2,8 +2,9 @@
 
     explain(recipe, task, trainer)["memory_gb"]
 
-Memory is that of weights, gradients, Adam's moments, the served copy and the one that the share of changed
-weights is counted against, and of the logits of one micro-batch with their gradient, which are most of a forward pass where the vocabulary is large.
+Memory is that of weights, gradients, Adam's moments, the served copy, the one that the share of changed
+weights is counted against, and the logits of one micro-batch with their gradient: most of a forward
+pass where the vocabulary is large.
 
 Not covered: the other activations, and what the backend sets aside for keys and values.
 """
