@@ -40,7 +40,7 @@ $(BIN)/.local: $(BIN)/.base
 	@touch $@
 
 $(BIN)/.dev: $(BIN)/.local
-	$(PIP) --editable ".[local,anthropic,data]" --group dev
+	$(PIP) --editable ".[local,anthropic,data,train]" --group dev
 	$(PIP) --no-deps $(LUCENE) $(DENSE)
 	@touch $@
 

@@ -33,6 +33,8 @@ HEAVY = {
     "vllm",
     "anthropic",
     "trl",
+    "peft",
+    "accelerate",
     "ray",
 }
 

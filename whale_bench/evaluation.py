@@ -41,7 +41,16 @@ from whale_bench.store import Outcome, RunStore, outcome_of
 from whale_envs import ExampleSet, InfrastructureError, UsageError, get_domain, load_examples
 from whale_envs.paths import cache_dir
 
-__all__ = ["GIVE_UP_AFTER", "EvalPlan", "Report", "evaluate"]
+__all__ = [
+    "GIVE_UP_AFTER",
+    "EvalPlan",
+    "Report",
+    "charge_of",
+    "evaluate",
+    "open_agent",
+    "open_resources",
+    "reconcile",
+]
 
 GIVE_UP_AFTER = 16
 """Rollouts in a row that an infrastructure failure ended, before the run stops early."""
@@ -95,8 +104,8 @@ async def evaluate(
     )
     examples = planned_examples(plan)
     async with AsyncExitStack() as stack:
-        agent = await _open_agent(plan, backend, stack)
-        resources = await _resources(plan, stack)
+        agent = await open_agent(plan, backend, stack)
+        resources = await open_resources(plan, stack)
         task = Task(plan.domain, examples, plan.profile, plan.max_tokens, plan.token_budget, resources)
         settings = resolve(plan, task, agent)
         fresh = store is None
@@ -134,7 +143,7 @@ def check_tool_options(plan: EvalPlan) -> None:
             raise UsageError(f"{plan.domain} has no tool {tool}: leave out {named}")
 
 
-async def _open_agent(plan: EvalPlan, backend: Backend | None, stack: AsyncExitStack) -> Agent | OwnAgent:
+async def open_agent(plan: EvalPlan, backend: Backend | None, stack: AsyncExitStack) -> Agent | OwnAgent:
     """Who plays, open until `stack` closes."""
     if is_own_agent(plan.model):
         own = OwnAgent(
@@ -157,7 +166,7 @@ async def _open_agent(plan: EvalPlan, backend: Backend | None, stack: AsyncExitS
     return agent
 
 
-async def _resources(plan: EvalPlan, stack: AsyncExitStack) -> dict[str, Any]:
+async def open_resources(plan: EvalPlan, stack: AsyncExitStack) -> dict[str, Any]:
     """What all rollouts share, open until `stack` closes."""
     check_tool_options(plan)
     tools = get_domain(plan.domain).tools
@@ -231,7 +240,7 @@ async def _run(
     if agent.source is not None:
         store.write_harness(agent.source)  # a kill may have come before `create` did
     with Ledger(store.folder / "ledger.sqlite") as ledger:
-        settled = _reconcile(store, ledger, rows, plan.split)
+        settled = reconcile(store, ledger, rows, plan.split)
         if missing:
             store.write_base_url(base_url)
         started = time.perf_counter()
@@ -282,7 +291,7 @@ def _earlier(
     return _Earlier(summary if summary.complete else None, summary.seconds, kept)
 
 
-def _reconcile(store: RunStore, ledger: Ledger, rows: Mapping[str, Outcome], purpose: str) -> set[str]:
+def reconcile(store: RunStore, ledger: Ledger, rows: Mapping[str, Outcome], purpose: str) -> set[str]:
     """Makes ledger and lines agree after a kill; returns the keys that an earlier launch settled.
 
     Raises:
@@ -298,7 +307,7 @@ def _reconcile(store: RunStore, ledger: Ledger, rows: Mapping[str, Outcome], pur
             attempt = ledger.reserve(row.key, purpose)
         if attempt is not None:
             close = ledger.repeat if row.key in settled else ledger.settle
-            close(row.key, attempt, _charge(row))
+            close(row.key, attempt, charge_of(row))
     for key, attempt in waiting.items():
         ledger.interrupt(key, attempt)
     if unreserved:
@@ -380,7 +389,7 @@ class _Launch:
         self.store.append(record)
         row = outcome_of(record)
         close = self.ledger.repeat if again else self.ledger.settle
-        close(key, attempt, _charge(row))
+        close(key, attempt, charge_of(row))
         self.rows[key] = row
         self.rewards += row.verdict.reward
         self.failed_in_a_row = 0
@@ -395,7 +404,8 @@ class _GiveUpError(Exception):
     """The server has failed too many rollouts in a row."""
 
 
-def _charge(row: Outcome) -> Charge:
+def charge_of(row: Outcome) -> Charge:
+    """What the ledger settles a finished rollout with."""
     return Charge(
         rollouts=1,
         prompt_tokens=row.prompt_tokens or 0,

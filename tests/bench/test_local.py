@@ -400,3 +400,58 @@ def test_draw_follows_the_distribution_and_its_cuts():
     assert shares(Sampling(top_k=0, top_p=0.5))[3] == 1
     hot = shares(Sampling(top_k=0, temperature=2.0))
     torch.testing.assert_close(hot, (logits[0].double() / 2).softmax(-1), atol=1e-3, rtol=0)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """The same architecture with other weights."""
+    return write_folder(tmp_path_factory.mktemp("local") / "trained", seed=1)
+
+
+async def test_a_reload_serves_the_other_folder_as_if_it_had_been_loaded(backend, trained):
+    async with LocalBackend.load(str(trained), precision="float32") as other:
+        expected = await other.generate(ask(seed=4))
+        before = await backend.generate(ask(seed=4))
+        assert await backend.reload(trained) == backend.weights_id == other.weights_id == hash_folder(trained)
+        assert await backend.generate(ask(seed=4)) == expected != before  # and no prompt is remembered
+
+
+async def test_requests_under_way_end_with_the_old_weights_and_later_ones_wait(backend, folder, trained):
+    before = await backend.generate(ask(sampling=GREEDY, max_tokens=80))
+    under_way = asyncio.create_task(backend.generate(ask(sampling=GREEDY, max_tokens=80)))
+    while not backend._loop._rows:  # noqa: ASYNC110  # the loop is a thread
+        await asyncio.sleep(0.001)
+    swap = asyncio.create_task(backend.reload(trained))
+    assert (await under_way).sampled_ids == before.sampled_ids
+    await swap
+    after = await ask_all(backend, [ask(sampling=GREEDY, max_tokens=80) for _ in range(3)])
+    assert len({one.sampled_ids for one in after}) == 1
+    assert after[0].sampled_ids != before.sampled_ids
+    assert await backend.reload(folder) == hash_folder(folder)
+    assert (await backend.generate(ask(sampling=GREEDY, max_tokens=80))).sampled_ids == before.sampled_ids
+
+
+async def test_a_folder_that_does_not_fit_is_refused_and_the_old_one_served(backend, trained, tmp_path):
+    before = await backend.generate(ask(seed=4))
+    other = shutil.copytree(trained, tmp_path / "other")
+    config = other / "config.json"
+    config.write_text(config.read_text().replace('"num_hidden_layers": 2', '"num_hidden_layers": 1'))
+    with pytest.raises(
+        UsageError, match=r"cannot replace the weights of .*num_hidden_layers is 1, served is 2"
+    ):
+        await backend.reload(other)
+    damaged = shutil.copytree(trained, tmp_path / "damaged")
+    weights = damaged / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    with pytest.raises(UsageError, match="cannot be read"):
+        await backend.reload(damaged)
+    with pytest.raises(UsageError, match="is not one"):
+        await backend.reload(tmp_path / "nowhere")
+    assert await backend.generate(ask(seed=4)) == before
+
+
+async def test_a_closed_backend_takes_no_weights(folder, trained):
+    async with LocalBackend.load(str(folder), precision="float32") as backend:
+        pass
+    with pytest.raises(InfrastructureError, match="closed"):
+        await backend.reload(trained)

@@ -3,6 +3,7 @@
     backend = LocalBackend.load("smollm2")  # or a folder
     async with backend:
         generation = await backend.generate(Request(messages=(Message("user", "Hi"),), seed=1))
+        weights_id = await backend.reload("/models/after-training")
 
 Requests in flight at the same time share one batch; see `sampling_loop.py`. Everything runs in one
 worker thread on one device: CUDA where there is one, else the CPU.
@@ -27,6 +28,7 @@ from whale_bench.models.folder import (
     native_precision,
     stop_ids,
 )
+from whale_bench.models.layout import Layout, check_replaces, layout
 from whale_envs.errors import UsageError
 
 if TYPE_CHECKING:
@@ -41,6 +43,7 @@ class LocalBackend(FolderBackend):
     ) -> None:
         super().__init__(name, weights_id, tokenizer, context, loop.model.config.vocab_size)
         self._loop = loop
+        self._layout: Layout
         self._load_seconds = 0.0
 
     @classmethod
@@ -63,45 +66,59 @@ class LocalBackend(FolderBackend):
         os.environ.setdefault("GOMP_SPINCOUNT", "1000")
         try:
             import torch
-            import transformers as installed
+            import transformers  # noqa: F401
         except ImportError as error:
             raise UsageError(f'{error.name} is missing: pip install "whale-envs[local]"') from error
-        from whale_bench.models.key_values import ATTENTION, grouped_attention
         from whale_bench.models.sampling_loop import SamplingLoop
 
-        transformers: Any = installed  # its own type hints are incomplete
         device = "cuda" if torch.cuda.is_available() else "cpu"
-        transformers.AttentionInterface.register(ATTENTION, grouped_attention)
-        bars = transformers.utils.logging.is_progress_bar_enabled()
-        transformers.utils.logging.disable_progress_bar()
-        try:
-            config = transformers.AutoConfig.from_pretrained(folder, **SETTINGS)
-            _check_layers(folder, config)
-            tokenizer = load_tokenizer(folder)
-            model = transformers.AutoModelForCausalLM.from_pretrained(
-                folder,
-                dtype=getattr(torch, precision or native_precision(device)),
-                attn_implementation=ATTENTION,
-                use_safetensors=True,
-                **SETTINGS,
-            )
-        except (OSError, ValueError) as error:
-            if isinstance(error, UsageError):
-                raise
-            raise UsageError(f"cannot load the model in {str(folder)!r}: {error}") from error
-        finally:
-            if bars:
-                transformers.utils.logging.enable_progress_bar()
-        model = model.to(device).eval()
+        precision = precision or native_precision(device)
+        model, tokenizer = _read(folder, precision, device)
         budgets = {}
         if device == "cuda":
             free = torch.cuda.mem_get_info()[0]
             budgets = {"batch_bytes": free // 2, "prefix_bytes": free // 4}
         loop = SamplingLoop(model, stop_ids(tokenizer, model.generation_config), **budgets)
         name = f"local/{path_or_name}"
-        backend = cls(name, hash_folder(folder), tokenizer, loop, config.max_position_embeddings)
+        backend = cls(name, hash_folder(folder), tokenizer, loop, model.config.max_position_embeddings)
+        backend._layout = layout(folder, model.config)
         backend._load_seconds = time.perf_counter() - started
         return backend
+
+    async def reload(self, folder: str | Path) -> str:
+        """Serves the weights, tokenizer and chat template of `folder` from now on; its `weights_id`.
+
+        Requests under way are finished with the old weights, later ones wait for the new. Both are in
+        memory for a moment.
+
+        Raises:
+            UsageError: no model folder, another architecture, or weights that are missing or damaged.
+            InfrastructureError: the backend was closed.
+        """
+        path = model_folder("local", str(folder))
+        model, tokenizer, weights_id = await asyncio.to_thread(self._read_next, path)
+
+        def swapped() -> None:
+            self._use(tokenizer)
+            self.weights_id = weights_id
+
+        ends = stop_ids(tokenizer, model.generation_config)
+        await asyncio.wrap_future(self._loop.replace(model, ends, swapped))
+        return weights_id
+
+    def _read_next(self, folder: Path) -> tuple[Any, Any, str]:
+        """Model, tokenizer and weights_id of a folder that can replace the one served."""
+        import transformers as installed
+
+        transformers: Any = installed
+        try:
+            config = transformers.AutoConfig.from_pretrained(folder, **SETTINGS)
+        except (OSError, ValueError) as error:
+            raise UsageError(f"cannot load the model in {str(folder)!r}: {error}") from error
+        check_replaces(self.name, folder, self._layout, layout(folder, config))
+        served = self._loop.model
+        model, tokenizer = _read(folder, str(served.dtype).removeprefix("torch."), served.device)
+        return model, tokenizer, hash_folder(folder)
 
     async def _sample(self, job: "Job") -> "Sampled":
         return await asyncio.wrap_future(self._loop.submit(job))
@@ -112,6 +129,42 @@ class LocalBackend(FolderBackend):
 
     async def __aexit__(self, *exc: object) -> None:
         await asyncio.to_thread(self._loop.close)
+
+
+def _read(folder: Path, precision: str, device: Any) -> tuple[Any, Any]:
+    """Model and tokenizer.
+
+    Raises:
+        UsageError: one of them cannot be used.
+    """
+    import torch
+    import transformers as installed
+
+    from whale_bench.models.key_values import ATTENTION, grouped_attention
+
+    transformers: Any = installed  # its own type hints are incomplete
+    transformers.AttentionInterface.register(ATTENTION, grouped_attention)
+    bars = transformers.utils.logging.is_progress_bar_enabled()
+    transformers.utils.logging.disable_progress_bar()
+    try:
+        config = transformers.AutoConfig.from_pretrained(folder, **SETTINGS)
+        _check_layers(folder, config)
+        tokenizer = load_tokenizer(folder)
+        model = transformers.AutoModelForCausalLM.from_pretrained(
+            folder,
+            dtype=getattr(torch, precision),
+            attn_implementation=ATTENTION,
+            use_safetensors=True,
+            **SETTINGS,
+        )
+    except (OSError, ValueError) as error:
+        if isinstance(error, UsageError):
+            raise
+        raise UsageError(f"cannot load the model in {str(folder)!r}: {error}") from error
+    finally:
+        if bars:
+            transformers.utils.logging.enable_progress_bar()
+    return model.to(device).eval(), tokenizer
 
 
 def _check_layers(folder: Path, config: Any) -> None:

@@ -24,7 +24,7 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -33,7 +33,7 @@ import numpy as np
 
 from whale_bench.models.base import Sampling
 from whale_bench.models.key_values import KeyValues, Prefix, PrefixCache
-from whale_envs.errors import InfrastructureError
+from whale_envs.errors import InfrastructureError, UsageError
 
 if TYPE_CHECKING:
     import torch
@@ -134,6 +134,8 @@ class SamplingLoop:
         self._wake = threading.Condition()
         self._thread: threading.Thread | None = None
         self._closed = False
+        self._swap: tuple[Any, Collection[int], Callable[[], None], Future[None]] | None = None
+        """The next model, its stop ids, what to call with the swap, and who waits for it."""
         self._token_bytes = 0
         self._reset()
 
@@ -147,13 +149,27 @@ class SamplingLoop:
         with self._wake:
             if self._closed:
                 raise InfrastructureError("the local model was closed")
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._serve, name="whale-sampling", daemon=True)
-                self._thread.start()
-                atexit.register(self.close)  # a thread inside torch at exit aborts the process
+            self._start()
             self._waiting.append(row)
             self._wake.notify()
         return row.future
+
+    def replace(self, model: Any, stop_ids: Collection[int], swapped: Callable[[], None]) -> Future[None]:
+        """Samples from another model of the same shapes once the answers under way are finished.
+
+        Jobs that were not begun wait for it. `swapped` is called in the loop's thread with the change.
+        """
+        done: Future[None] = Future()
+        done.set_running_or_notify_cancel()  # once begun it ends: a caller that gives up does not stop it
+        with self._wake:
+            if self._closed:
+                raise InfrastructureError("the local model was closed")
+            if self._swap is not None:
+                raise UsageError("the local model is being replaced already")
+            self._swap = (model, stop_ids, swapped, done)
+            self._start()
+            self._wake.notify()
+        return done
 
     def close(self) -> None:
         """Ends the thread after the step it is in; unfinished jobs raise InfrastructureError."""
@@ -164,10 +180,19 @@ class SamplingLoop:
             self._thread.join()
             atexit.unregister(self.close)
         left = [*self._rows, *(row for row, _ in self._joiners), *self._waiting]
-        _fail(left, InfrastructureError("the local model was closed"))
+        closed = InfrastructureError("the local model was closed")
+        _fail(left, closed)
+        if self._swap is not None:
+            self._swap[-1].set_exception(closed)
         self._waiting.clear()
         self._reset()
         self.prefixes.clear()
+
+    def _start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._serve, name="whale-sampling", daemon=True)
+            self._thread.start()
+            atexit.register(self.close)  # a thread inside torch at exit aborts the process
 
     def _reset(self) -> None:
         self._rows: list[_Row] = []
@@ -184,10 +209,11 @@ class SamplingLoop:
         with torch.inference_mode():
             while True:
                 with self._wake:
-                    self._wake.wait_for(lambda: self._closed or self._waiting or self._rows)
+                    self._wake.wait_for(lambda: self._closed or self._waiting or self._rows or self._swap)
                     if self._closed:
                         return
                 try:
+                    self._exchange()
                     self._join()
                     if self._rows:
                         self._step()
@@ -195,6 +221,18 @@ class SamplingLoop:
                     _fail([*self._rows, *(row for row, _ in self._joiners)], error)
                     self._reset()
                     self.prefixes.clear()  # the likeliest cause is memory
+
+    def _exchange(self) -> None:
+        """Takes the next model, if there is one and nobody waits for the present one's answer."""
+        if self._swap is None or not all(row.done for row in self._rows):
+            return
+        model, stop_ids, swapped, done = self._swap
+        self._reset()
+        self.prefixes.clear()
+        self.model, self.stop_ids = model, frozenset(stop_ids)
+        swapped()
+        self._swap = None
+        done.set_result(None)
 
     def _join(self) -> None:
         """Lets waiting rows in and ended ones out, when it pays: the batch is copied for it."""
@@ -222,7 +260,7 @@ class SamplingLoop:
         with self._wake:
             while self._waiting and self._waiting[0].future.cancelled():
                 self._waiting.popleft()
-            if not self._waiting or self._closed:
+            if not self._waiting or self._closed or self._swap is not None:
                 return None
             beside = [row for row in [*self._rows, *(r for r, _ in self._joiners)] if not row.done]
             longest = max(len(r.job.prompt) + r.job.max_tokens for r in [*beside, self._waiting[0]])

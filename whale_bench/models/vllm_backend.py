@@ -14,7 +14,6 @@ Not covered: what those modules do not cover; folders whose layers vLLM does not
 
 import asyncio
 import importlib.util
-import json
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -29,23 +28,12 @@ from whale_bench.models.folder import (
     native_precision,
     stop_ids,
 )
+from whale_bench.models.layout import check_replaces, layout
 from whale_envs.errors import UsageError
 
 if TYPE_CHECKING:
     from whale_bench.models.sampling_loop import Job, Sampled
     from whale_bench.models.vllm_engine import EngineThread
-
-INCIDENTAL = {
-    "_name_or_path",
-    "transformers_version",
-    "dtype",
-    "torch_dtype",
-    "use_cache",
-    "bos_token_id",
-    "eos_token_id",
-    "pad_token_id",
-}
-"""Settings in which the folders of a reload may differ: the engine was built without them."""
 
 
 class VllmBackend(FolderBackend):
@@ -59,8 +47,7 @@ class VllmBackend(FolderBackend):
     def __init__(self, name: str, folder: Path, tokenizer: Any, config: Any, engine: "EngineThread") -> None:
         super().__init__(name, hash_folder(folder), tokenizer, engine.context, config.vocab_size)
         self._engine = engine
-        self._settings = _architecture(config)
-        self._shapes = _shapes(folder, config)
+        self._layout = layout(folder, config)
         self._load_seconds = 0.0
 
     @classmethod
@@ -82,7 +69,7 @@ class VllmBackend(FolderBackend):
         from whale_bench.models.vllm_engine import EngineThread
 
         tokenizer, config, ends = _read(folder)
-        _shapes(folder, config)  # before seconds go into an engine
+        layout(folder, config)  # before seconds go into an engine
         precision = precision or native_precision(_device())
         context = getattr(config, "max_position_embeddings", 0)
         engine = EngineThread(str(folder), precision=precision, context=context, ends=ends)
@@ -129,19 +116,7 @@ class VllmBackend(FolderBackend):
     def _check(self, folder: Path) -> tuple[Any, str, frozenset[int]]:
         """Tokenizer, weights_id and stop ids of a folder that can replace the one served."""
         tokenizer, config, ends = _read(folder)
-        refused = f"{str(folder)!r} cannot replace the weights of {self.name}: "
-        settings = _architecture(config)
-        for key in sorted(self._settings.keys() | settings.keys()):
-            if self._settings.get(key) != settings.get(key):
-                raise UsageError(
-                    f"{refused}{key} is {settings.get(key)!r}, served is {self._settings.get(key)!r}"
-                )
-        shapes = _shapes(folder, config)
-        for name in sorted(self._shapes.keys() | shapes.keys()):
-            if self._shapes.get(name) != shapes.get(name):
-                raise UsageError(
-                    f"{refused}{name!r} has shape {shapes.get(name)}, served is {self._shapes.get(name)}"
-                )
+        check_replaces(self.name, folder, self._layout, layout(folder, config))
         return tokenizer, hash_folder(folder), ends
 
 
@@ -193,33 +168,3 @@ def _read(folder: Path) -> tuple[Any, Any, frozenset[int]]:
             raise
         raise UsageError(f"cannot load the model in {str(folder)!r}: {error}") from error
     return tokenizer, config, stop_ids(tokenizer, ends)
-
-
-def _architecture(config: Any) -> dict[str, Any]:
-    settings = json.loads(json.dumps(config.to_dict(), default=str))  # e.g. integer keys as text
-    return {key: value for key, value in settings.items() if key not in INCIDENTAL}
-
-
-def _shapes(folder: Path, config: Any) -> dict[str, tuple[int, ...]]:
-    """Shape per tensor, from the headers of all weight files; each must be whole."""
-    from safetensors import SafetensorError, safe_open
-
-    index = folder / "model.safetensors.index.json"
-    shapes = {}
-    try:
-        if index.is_file():
-            names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
-            files = [folder / name for name in names]
-        else:
-            files = sorted(folder.glob("*.safetensors"))
-        for file in files:
-            with safe_open(file, framework="numpy") as weights:
-                for name in weights.keys():  # noqa: SIM118  # not a dict
-                    shapes[name] = tuple(weights.get_slice(name).get_shape())
-    except (SafetensorError, OSError, ValueError, KeyError) as error:
-        raise UsageError(f"the weights in {str(folder)!r} cannot be read: {error}") from error
-    if not shapes:
-        raise UsageError(f"{str(folder)!r} holds no *.safetensors")
-    if getattr(config, "tie_word_embeddings", False):
-        shapes.pop("lm_head.weight", None)  # written by some tools, read by none
-    return shapes

@@ -1,0 +1,204 @@
+"""Checkpoints: ordinary Hugging Face folders with the trainer's state inside, whole or not there at all.
+
+    checkpoints = Checkpoints(Path("runs/weight/checkpoints"), keep_last=2)
+    checkpoint = checkpoints.save(state, fill)          # `fill` writes model and trainer into the folder
+    checkpoint = checkpoints.latest()                   # checked against its hash; None where there is none
+
+    step-000012/
+        config.json, model.safetensors, tokenizer.json, chat_template.jinja, …
+        trainer/state.json      step, position of the sampler, counters, weights_id
+        trainer/…               what the trainer itself needs
+
+A checkpoint is written beside its place, synchronised, and renamed. Whenever the process dies the
+newest folder by name is a whole one, and what it was writing or deleting is swept away by the next
+save. `weights_id` is that of any backend which serves the folder: the state is no part of it.
+
+Not covered: two processes that write to one place; the lock of the run's folder is for that.
+"""
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from whale_baselines.sampler import SamplerState
+from whale_baselines.trainer import STATE
+from whale_bench.models.folder import HASHED, hash_folder
+from whale_envs.errors import InfrastructureError, UsageError
+
+_HALF = ".half-written-"
+_GONE = ".deleted-"
+_NAME = "step-"
+
+
+class TrainingState(msgspec.Struct, frozen=True, kw_only=True):
+    """What a phase needs to go on, besides weights and optimizer. Equal runs have equal states."""
+
+    base_id: str
+    """`weights_id` of the folder that training began with."""
+    recipe_id: str
+    sampler: SamplerState
+    step: int = 0
+    """Steps that are finished."""
+    weights_id: str = ""
+    """Of the folder that this stands in; set when it is saved."""
+    rollouts: int = 0
+    updates: int = 0
+    skipped: int = 0
+    """Updates left out for a gradient that was not finite."""
+    trained_tokens: int = 0
+    empty: int = 0
+    """Steps without an accepted rollout."""
+    empty_in_a_row: int = 0
+    rewards: tuple[float, ...] = ()
+    """Mean reward of each of the last steps, oldest first."""
+
+
+class Checkpoint(NamedTuple):
+    """A whole checkpoint."""
+
+    folder: Path
+    state: TrainingState
+
+
+class Checkpoints:
+    """The checkpoints in one folder, of which the newest `keep_last` are kept."""
+
+    def __init__(self, root: Path, keep_last: int) -> None:
+        self.root = root
+        self.keep_last = keep_last
+
+    def save(self, state: TrainingState, fill: Callable[[Path], None]) -> Checkpoint:
+        """Writes the checkpoint of a finished step, and deletes those that are too old.
+
+        Args:
+            state: with `step`; its `weights_id` is set here.
+            fill: writes the model and the trainer's files into the folder that it is given.
+
+        Raises:
+            UsageError: there is one of this step already.
+            InfrastructureError: it cannot be written; the earlier ones are as they were.
+        """
+        place = self.root / f"{_NAME}{state.step:06d}"
+        half = self.root / f"{_HALF}{place.name}"
+        if place.exists():
+            raise UsageError(f"{place} is there already; a finished step is not written twice")
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            self._sweep()
+            (half / STATE).mkdir(parents=True)
+            fill(half)
+            state = msgspec.structs.replace(state, weights_id=hash_folder(half))
+            text = msgspec.json.format(msgspec.json.encode(state), indent=2)
+            (half / STATE / "state.json").write_bytes(text + b"\n")
+            _synchronise(half)
+            half.replace(place)
+            _synchronise_one(self.root)
+        except UsageError:
+            raise
+        except Exception as error:
+            shutil.rmtree(half, ignore_errors=True)
+            if not _is_of_writing(error):
+                raise
+            raise InfrastructureError(
+                f"{place}: the checkpoint cannot be written: {error}; earlier ones are untouched"
+            ) from error
+        self._prune()
+        return Checkpoint(place, state)
+
+    def latest(self) -> Checkpoint | None:
+        """The newest checkpoint, checked.
+
+        Raises:
+            UsageError: it is damaged, or another program's; says what to do.
+        """
+        folders = self.folders()
+        if not folders:
+            return None
+        newest = folders[-1]
+        path = newest / STATE / "state.json"
+        try:
+            state = msgspec.json.decode(path.read_bytes(), type=TrainingState)
+            found = hash_folder(newest)
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise UsageError(f"{path}: cannot be read: {error}; {_way_out(folders)}") from error
+        if found != state.weights_id:
+            raise UsageError(
+                f"{newest} is damaged: its files hash to {found}, written was {state.weights_id}; "
+                f"{_way_out(folders)}"
+            )
+        return Checkpoint(newest, state)
+
+    def folders(self) -> list[Path]:
+        """The folders of all checkpoints, oldest first."""
+        return sorted(path for path in self.root.glob(f"{_NAME}*") if path.is_dir())
+
+    def check_space(self, size: int) -> None:
+        """Whether there is room for the checkpoints to come, `size` bytes each.
+
+        Raises:
+            UsageError: there is not.
+        """
+        self.root.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(self.root).free
+        needed = size * max(
+            1, self.keep_last + 1 - len(self.folders())
+        )  # the newest beside those it replaces
+        if free < needed:
+            raise UsageError(
+                f"{self.root} has {free / 1e9:.2f} GB free, and {self.keep_last} checkpoints and the one "
+                f"that is being written need {needed / 1e9:.2f} GB: free some, or keep fewer (keep_last)"
+            )
+
+    def _prune(self) -> None:
+        for folder in self.folders()[: -self.keep_last]:
+            doomed = folder.rename(folder.with_name(f"{_GONE}{folder.name}"))  # half of one is never seen
+            shutil.rmtree(doomed, ignore_errors=True)
+
+    def _sweep(self) -> None:
+        for kind in (_HALF, _GONE):
+            for path in self.root.glob(f"{kind}*"):
+                shutil.rmtree(path)
+
+
+def copy_model(source: Path, folder: Path) -> None:
+    """Copies the files of a model folder that decide its answers: the copy has the same `weights_id`."""
+    for path in sorted(source.iterdir()):
+        if path.is_file() and path.suffix in HASHED:
+            shutil.copyfile(path, folder / path.name)
+
+
+def _way_out(folders: list[Path]) -> str:
+    before = f"go on from {folders[-2].name}" if len(folders) > 1 else "begin anew"
+    return f"delete it to {before}"
+
+
+def _is_of_writing(error: BaseException) -> bool:
+    """Whether a disk is at fault; torch and safetensors have exceptions of their own for that.
+
+    torch closes its file while the disk's exception passes by, and then raises about that.
+    """
+    told = ("no space left", "file write", "failed writing", "disk quota", "file too large", "i/o error")
+    one: BaseException | None = error
+    while one is not None:
+        if isinstance(one, OSError) or any(words in str(one).lower() for words in told):
+            return True
+        one = one.__cause__ or one.__context__
+    return False
+
+
+def _synchronise(folder: Path) -> None:
+    for path in sorted(folder.rglob("*")):
+        _synchronise_one(path)
+    _synchronise_one(folder)
+
+
+def _synchronise_one(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

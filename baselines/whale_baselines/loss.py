@@ -1,0 +1,64 @@
+"""The loss: negative log-likelihood of what was sampled, over the tokens of the whole minibatch.
+
+    batch = collate(rows, model.device)
+    loss = nll_sum(model, batch) / minibatch.tokens     # add up over all micro-batches and processes
+
+The sum and not the mean of a micro-batch: a mean of means would weigh the tokens of short
+micro-batches too much. Dividing by the minibatch's count makes the gradient the same however its
+rows are cut into micro-batches.
+
+Only positions whose next token is trained on go through the output layer, which for a small model
+with a large vocabulary is most of the work.
+
+Not covered: a temperature other than 1 in sampling, by which the paper's code would divide logits;
+the auxiliary losses of mixture-of-experts models.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from whale_baselines.sequences import IGNORED, Row
+
+if TYPE_CHECKING:
+    import torch
+
+PAD = 0
+"""Any id does: padding is neither attended to nor trained on, even where it is the end-of-turn token."""
+
+
+class Batch(NamedTuple):
+    """Rows as tensors [rows, longest], int64."""
+
+    ids: "torch.Tensor"
+    mask: "torch.Tensor"
+    """1 where there is a token, 0 where there is padding."""
+    labels: "torch.Tensor"
+
+
+def collate(rows: Sequence[Row], device: Any = "cpu") -> Batch:
+    """The rows, padded on the right to the longest."""
+    import torch
+
+    width = max(len(row.ids) for row in rows)
+    ids = [list(row.ids) + [PAD] * (width - len(row.ids)) for row in rows]
+    mask = [[1] * len(row.ids) + [0] * (width - len(row.ids)) for row in rows]
+    labels = [list(row.labels) + [IGNORED] * (width - len(row.ids)) for row in rows]
+    return Batch(*(torch.tensor(part, device=device) for part in (ids, mask, labels)))
+
+
+def nll_sum(model: Any, batch: Batch) -> "torch.Tensor":
+    """Summed negative log-likelihood of the labelled tokens, in float32; padding may stand anywhere."""
+    import torch
+
+    targets = batch.labels[:, 1:]
+    kept = (targets != IGNORED).any(0).nonzero()[:, 0]
+    out = model(
+        input_ids=batch.ids,
+        attention_mask=batch.mask,
+        position_ids=(batch.mask.cumsum(-1) - 1).clamp(min=0),
+        logits_to_keep=kept,
+        use_cache=False,
+    )
+    return torch.nn.functional.cross_entropy(
+        out.logits.float().flatten(0, 1), targets[:, kept].flatten(), ignore_index=IGNORED, reduction="sum"
+    )

@@ -1,0 +1,243 @@
+"""Rejection-sampling fine-tuning: the `Trainer` that makes accepted rollouts likelier.
+
+    trainer = RsftTrainer(Path("models/base"), Recipe(lr=3e-5))
+    update = trainer.update(admit(rollouts).rows, step=0)
+    trainer.write_weights(folder)
+
+A loop of its own on accelerate, not TRL's `SFTTrainer`, whose loss it shares (a test compares the two,
+weight by weight). What the update here needs, that class cannot give without its loop being replaced:
+
+- A minibatch of 64 sequences becomes as many micro-batches as its tokens need; `SFTTrainer` accumulates
+  a fixed number of batches of a fixed number of rows, and counts steps by that.
+- An update whose gradient is not finite is left out; that loop calls the optimizer whatever the norm is,
+  no callback can veto it, and its log replaces such losses by the mean of the earlier ones.
+- State after a kill is the checkpoint's and that of the recorded rollouts; that trainer resumes within a
+  data set that is known when it begins, and ours is sampled between two updates.
+
+Shuffling and dropout follow from (seed, step): there is no generator whose state could be lost.
+
+Not covered: gradient checkpointing, weights that do not fit one process when they are written.
+"""
+
+import contextlib
+import copy
+import json
+import math
+import pickle
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from whale_baselines.loss import collate, nll_sum
+from whale_baselines.recipe import Recipe
+from whale_baselines.sequences import Minibatch, Row, micro_batches, minibatches, padding_share, share
+from whale_baselines.trainer import STATE, Update
+from whale_baselines.weights import architecture, load_model, read_files, write_model
+from whale_bench.models.folder import hash_folder, native_precision
+from whale_envs.errors import UsageError
+from whale_envs.seeding import derive_seed
+
+if TYPE_CHECKING:
+    import torch
+
+ADAPTER = "adapter.safetensors"
+OPTIMIZER = "optimizer.pt"
+COUNTERS = "rsft.json"
+
+
+class RsftTrainer:
+    """Weights, optimizer and the update; see `trainer.Trainer`.
+
+    Args:
+        base: folder of the model to train.
+        recipe: how.
+
+    Raises:
+        UsageError: the folder cannot be trained, or an installation is missing.
+    """
+
+    def __init__(self, base: Path, recipe: Recipe) -> None:
+        try:
+            import torch
+            from accelerate import Accelerator
+        except ImportError as error:
+            raise UsageError(f'{error.name} is missing: pip install "whale-envs[train]"') from error
+        self.recipe = recipe
+        self.base_id = hash_folder(base)
+        self._architecture = architecture(base)
+        model = load_model(base)
+        self._files = read_files(base)
+        if recipe.lora_rank:
+            model = _with_adapters(model, recipe)
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        precision = native_precision(device) if recipe.precision == "auto" else recipe.precision
+        self._accelerator = Accelerator(
+            cpu=device == "cpu", mixed_precision="bf16" if precision == "bfloat16" else "no"
+        )
+        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        optimizer = torch.optim.AdamW(
+            trained, lr=recipe.lr, betas=recipe.betas, weight_decay=recipe.weight_decay
+        )
+        self._model, self._optimizer = self._accelerator.prepare(model, optimizer)
+        self._skipped_in_a_row = 0
+
+    @property
+    def model(self) -> Any:
+        """The model without what accelerate wraps it into."""
+        return self._accelerator.unwrap_model(self._model)
+
+    def update(self, rows: Sequence[Row], *, step: int) -> Update:
+        """See `Trainer.update`."""
+        recipe = self.recipe
+        done: list[tuple[Minibatch, float, float]] = []
+        """(minibatch, summed loss, gradient norm) of the updates that were made."""
+        skipped, padding = 0, list[float]()
+        before = list(_served(self.model)) if rows else []
+        self._model.train()
+        for epoch in range(recipe.sft_epochs):
+            for minibatch in minibatches(rows, recipe.minibatch, seed=recipe.seed, step=step, epoch=epoch):
+                groups = micro_batches(minibatch.rows, recipe.micro_tokens)
+                padding.append(padding_share(groups))
+                seed = derive_seed("weight/dropout", recipe.seed, step, epoch, len(done) + skipped)
+                with _seeded(self._accelerator.device, seed):
+                    nll, norm = self._gradient(minibatch, groups)
+                if math.isfinite(norm):
+                    self._optimizer.step()
+                    self._skipped_in_a_row = 0
+                    done.append((minibatch, nll, norm))
+                else:
+                    skipped += 1
+                    self._skipped_in_a_row += 1
+                self._optimizer.zero_grad()
+                if self._skipped_in_a_row >= recipe.most_skipped:
+                    raise UsageError(
+                        f"step {step}: the gradients of {self._skipped_in_a_row} updates in a row were not "
+                        f"finite, with lr {recipe.lr:g} and clip {recipe.clip:g}; the weights are those "
+                        "before these updates"
+                    )
+        self._model.eval()
+        tokens = sum(minibatch.tokens for minibatch, _, _ in done)
+        return Update(
+            updates=len(done),
+            skipped=skipped,
+            tokens=tokens,
+            loss=math.fsum(nll for _, nll, _ in done) / tokens if done else None,
+            grad_norm=math.fsum(norm for _, _, norm in done) / len(done) if done else None,
+            padding=sum(padding) / len(padding) if padding else 0.0,
+            changed=_share_changed(before, _served(self.model)) if done else 0.0,
+        )
+
+    @property
+    def checkpoint_bytes(self) -> int:
+        """See `Trainer.checkpoint_bytes`: float32 weights, and two moments of each trained one."""
+        parameters = list(self.model.parameters())
+        moments = sum(2 * parameter.numel() for parameter in parameters if parameter.requires_grad)
+        size: int = 4 * (sum(parameter.numel() for parameter in parameters) + moments)
+        return size
+
+    def write_weights(self, folder: Path) -> None:
+        """See `Trainer.write_weights`."""
+        if self.recipe.lora_rank:
+            # Merged into a copy: to merge and unmerge would not give the same bits back.
+            write_model(copy.deepcopy(self.model).merge_and_unload(), folder, self._files)
+        else:
+            write_model(self.model, folder, self._files, self._accelerator.get_state_dict(self._model))
+
+    def write_state(self, folder: Path) -> None:
+        """See `Trainer.write_state`."""
+        import torch
+
+        beside = folder / STATE
+        beside.mkdir(exist_ok=True)
+        if self.recipe.lora_rank:
+            from peft import get_peft_model_state_dict
+            from safetensors.torch import save_file
+
+            save_file(get_peft_model_state_dict(self.model), beside / ADAPTER)
+        with (beside / OPTIMIZER).open("wb") as file:
+            torch.save(self._optimizer.state_dict(), file)
+        (beside / COUNTERS).write_text(json.dumps({"skipped_in_a_row": self._skipped_in_a_row}) + "\n")
+
+    def restore(self, folder: Path) -> None:
+        """See `Trainer.restore`."""
+        import torch
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+
+        beside = folder / STATE
+        weights = load_model(folder, like=self._architecture)
+        try:
+            if self.recipe.lora_rank:
+                from peft import set_peft_model_state_dict
+
+                set_peft_model_state_dict(self.model, load_file(beside / ADAPTER))
+            else:
+                self.model.load_state_dict(weights.state_dict())
+            state = torch.load(beside / OPTIMIZER, map_location="cpu", weights_only=True)
+            self._optimizer.load_state_dict(state)
+            self._skipped_in_a_row = json.loads((beside / COUNTERS).read_text())["skipped_in_a_row"]
+        except (OSError, ValueError, KeyError, RuntimeError, SafetensorError, pickle.PickleError) as error:
+            raise UsageError(f"the trainer's state in {str(beside)!r} cannot be read: {error}") from error
+
+    def _gradient(self, minibatch: Minibatch, groups: Sequence[tuple[Row, ...]]) -> tuple[float, float]:
+        """Leaves the minibatch's clipped gradient in the weights; its summed loss and the norm before."""
+        accelerator = self._accelerator
+        mine = share(groups, accelerator.process_index, accelerator.num_processes)
+        total = 0.0
+        for number, group in enumerate(mine, start=1):
+            waits = number < len(mine)
+            with accelerator.no_sync(self._model) if waits else contextlib.nullcontext():
+                nll = nll_sum(self._model, collate(group, accelerator.device))
+                # Processes average their gradients; the sum over all of them is what is wanted.
+                accelerator.backward(nll * (accelerator.num_processes / minibatch.tokens))
+            total += nll.item()
+        norm = accelerator.clip_grad_norm_(self._model.parameters(), self.recipe.clip)
+        if accelerator.num_processes > 1:
+            import torch
+
+            total = accelerator.reduce(torch.tensor(total, device=accelerator.device), "sum").item()
+        return total, float(norm)
+
+
+def _with_adapters(model: Any, recipe: Recipe) -> Any:
+    from peft import LoraConfig, get_peft_model
+
+    config = LoraConfig(
+        r=recipe.lora_rank,
+        lora_alpha=2 * recipe.lora_rank,
+        target_modules="all-linear",
+        task_type="CAUSAL_LM",
+    )
+    with _seeded("cpu", derive_seed("weight/adapters", recipe.seed)):
+        return get_peft_model(model, config)
+
+
+@contextlib.contextmanager
+def _seeded(device: Any, seed: int) -> Iterator[None]:
+    """Torch's generators on this seed, and afterwards as they were."""
+    import torch
+
+    with torch.random.fork_rng(devices=[] if "cpu" in str(device) else [device]):
+        torch.manual_seed(seed)
+        yield
+
+
+def _served(model: Any) -> "Iterator[torch.Tensor]":
+    """Every trained weight as a backend in bfloat16 has it, adapters merged."""
+    import torch
+
+    with torch.no_grad():
+        adapted = [module for module in model.modules() if hasattr(module, "get_delta_weight")]
+        for module in adapted:
+            yield (module.weight + module.get_delta_weight("default")).to(torch.bfloat16)
+        if not adapted:
+            for parameter in model.parameters():
+                yield parameter.detach().to(torch.bfloat16, copy=True)
+
+
+def _share_changed(before: "list[torch.Tensor]", after: "Iterator[torch.Tensor]") -> float:
+    changed = total = 0
+    for old, new in zip(before, after, strict=True):
+        changed += int((old != new).sum())
+        total += old.numel()
+    return changed / total if total else 0.0

@@ -1,0 +1,280 @@
+"""Steps of rejection-sampling fine-tuning: draw, play, admit, train, save, hand over.
+
+    phase = Phase(recipe, ids, player, trainer, checkpoints, backend, Path("runs/weight/metrics.jsonl"))
+    await phase.begin(base)                             # a new run, or the newest checkpoint of an old one
+    for _ in range(7):
+        metrics = await phase.step()
+
+Strictly on-policy: every rollout of a step is sampled from the weights that the step trains, and the
+next one begins only when the backend serves what the checkpoint holds, by `weights_id`.
+
+A step is finished when its checkpoint is there. A kill before that loses no rollout: those that are
+recorded are used when the step is done again, so that equal records give equal weights. The first
+checkpoint is a copy of the base folder and has its `weights_id`; so has that of a step without updates
+the one before it.
+
+`metrics.jsonl` has a line for each finished step. Verification happens inside a rollout, so "sample"
+has its seconds, too.
+
+Not covered: when a phase ends, see the schedule; several machines; serving by a server whose weights
+cannot be replaced.
+"""
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from whale_baselines.checkpoint import Checkpoint, Checkpoints, TrainingState, copy_model
+from whale_baselines.play import Plays
+from whale_baselines.recipe import Recipe
+from whale_baselines.sampler import SamplerState, draw
+from whale_baselines.sequences import Admitted, admit
+from whale_baselines.trainer import STATE, Trainer, Update
+from whale_bench.models.base import Reloadable
+from whale_bench.models.folder import hash_folder
+from whale_bench.records import Rollout
+from whale_envs.errors import InfrastructureError, UsageError
+
+METRICS = "metrics.json"
+"""Within a checkpoint's `STATE`: the line of the step that it finished."""
+
+
+@dataclass(slots=True)
+class Phase:
+    """The weight operator on a run's folder."""
+
+    recipe: Recipe
+    ids: Sequence[str]
+    """Of the examples to train on."""
+    player: Plays
+    trainer: Trainer
+    checkpoints: Checkpoints
+    backend: Reloadable
+    metrics: Path
+    _now: Checkpoint | None = field(default=None, init=False)
+
+    @property
+    def now(self) -> Checkpoint:
+        """The newest checkpoint; what the backend serves."""
+        if self._now is None:
+            raise UsageError("a phase has no checkpoint before `begin`")
+        return self._now
+
+    async def begin(self, base: Path) -> Checkpoint:
+        """Goes on from the newest checkpoint, or makes the first one from `base`.
+
+        Raises:
+            UsageError: the backend takes no weights, the disk is too small, or the checkpoint is damaged,
+                of another base or another recipe.
+        """
+        if not isinstance(self.backend, Reloadable):
+            raise UsageError(
+                f"{getattr(self.backend, 'name', self.backend)!r} cannot take new weights; local/PATH and "
+                "vllm/PATH can"
+            )
+        self.checkpoints.check_space(self.trainer.checkpoint_bytes)
+        found = self.checkpoints.latest()
+        if found is None:
+            if hash_folder(base) != self.trainer.base_id:
+                raise UsageError(f"{base} is not what the trainer was made from, {self.trainer.base_id}")
+            state = TrainingState(
+                base_id=self.trainer.base_id,
+                recipe_id=self.recipe.recipe_id,
+                sampler=SamplerState(seed=self.recipe.seed),
+            )
+            self._now = self._save(state, base, changed=False, line=None)
+        else:
+            self._check_same(found)
+            self.trainer.restore(found.folder)
+            self._now = found
+        _mend(self.metrics, self.now)
+        await self._hand_over()
+        return self.now
+
+    async def step(self) -> dict[str, Any]:
+        """One step; its line of metrics.
+
+        Raises:
+            UsageError: no rollout was accepted, or no gradient finite, for too long; or a rollout is of
+                other weights, or has no ids.
+            InfrastructureError: rollouts are missing, the checkpoint cannot be written, or the backend
+                does not serve it.
+        """
+        recipe, (folder, state) = self.recipe, self.now
+        watch = _Watch()
+        batch, sampler = draw(self.ids, state.sampler, recipe.prompts)
+        rollouts = await self.player.play(batch)
+        watch.lap("sample")
+        _check_on_policy(rollouts, state)
+        admitted = admit(rollouts)
+        watch.lap("admit")
+        update = self.trainer.update(admitted.rows, step=state.step)
+        watch.lap("train")
+        reward = sum(one.verdict.reward for one in rollouts) / len(rollouts)
+        after = _advance(state, admitted, update, sampler, (*state.rewards, reward)[-recipe.window :])
+        line = _line(after, admitted, update, reward)
+        self._now = self._save(after, folder, changed=update.updates > 0, line=line)
+        watch.lap("save")
+        await self._hand_over()
+        watch.lap("sync")
+        line |= {"weights_id": self.now.state.weights_id, "seconds": watch.seconds}
+        _append(self.metrics, line)
+        if after.empty_in_a_row >= recipe.most_empty:
+            raise UsageError(
+                f"no rollout was accepted in {after.empty_in_a_row} steps in a row "
+                f"({after.rollouts} rollouts so far) under harness {rollouts[0].harness_id}: there is "
+                f"nothing to learn from. Of the last ones {_reasons(rollouts)}. Try another harness, model "
+                "or easier examples; the run can be resumed"
+            )
+        return line
+
+    def _save(
+        self, state: TrainingState, source: Path, *, changed: bool, line: dict[str, Any] | None
+    ) -> Checkpoint:
+        """The checkpoint of a finished step; unchanged weights are copied as they are from `source`."""
+
+        def fill(folder: Path) -> None:
+            if changed:
+                self.trainer.write_weights(folder)
+            else:
+                copy_model(source, folder)
+            self.trainer.write_state(folder)
+            if line is not None:
+                (folder / STATE / METRICS).write_bytes(msgspec.json.encode(line) + b"\n")
+
+        return self.checkpoints.save(state, fill)
+
+    async def _hand_over(self) -> None:
+        """Makes the backend serve the newest checkpoint.
+
+        Raises:
+            InfrastructureError: it says that it serves something else.
+        """
+        folder, state = self.now
+        if self.backend.weights_id != state.weights_id:
+            await self.backend.reload(folder)
+        if self.backend.weights_id != state.weights_id:
+            raise InfrastructureError(
+                f"the backend serves {self.backend.weights_id} after it was given {folder}, which is "
+                f"{state.weights_id}"
+            )
+
+    def _check_same(self, found: Checkpoint) -> None:
+        ours = {"base_id": self.trainer.base_id, "recipe_id": self.recipe.recipe_id}
+        for name, value in ours.items():
+            if getattr(found.state, name) != value:
+                raise UsageError(
+                    f"{found.folder} cannot be gone on from: its {name} is {getattr(found.state, name)!r}, "
+                    f"now it is {value!r}"
+                )
+
+
+@dataclass(slots=True)
+class _Watch:
+    """Seconds by part."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    _last: float = field(default_factory=time.perf_counter)
+
+    def lap(self, part: str) -> None:
+        now = time.perf_counter()
+        self.seconds[part], self._last = now - self._last, now
+
+
+def _advance(
+    state: TrainingState,
+    admitted: Admitted,
+    update: Update,
+    sampler: SamplerState,
+    rewards: tuple[float, ...],
+) -> TrainingState:
+    empty = not admitted.accepted
+    return msgspec.structs.replace(
+        state,
+        step=state.step + 1,
+        sampler=sampler,
+        rollouts=state.rollouts + admitted.rollouts,
+        updates=state.updates + update.updates,
+        skipped=state.skipped + update.skipped,
+        trained_tokens=state.trained_tokens + update.tokens,
+        empty=state.empty + empty,
+        empty_in_a_row=state.empty_in_a_row + 1 if empty else 0,
+        rewards=rewards,
+    )
+
+
+def _line(state: TrainingState, admitted: Admitted, update: Update, reward: float) -> dict[str, Any]:
+    """The metrics of a step, but for its seconds and the weights that it ends with."""
+    rollouts = admitted.rollouts
+    return {
+        "step": state.step,
+        "epoch": state.sampler.epoch,
+        "position": state.sampler.position,
+        "rollouts": rollouts,
+        "accepted": admitted.accepted,
+        "acceptance": admitted.accepted / rollouts,
+        "cut_off": admitted.cut_off,
+        "accepted_examples": admitted.examples,
+        "broken_share": admitted.broken / rollouts,
+        "accepted_tokens": admitted.sampled,
+        "trained_tokens": update.tokens,
+        "updates": update.updates,
+        "skipped": update.skipped,
+        "empty": not admitted.accepted,
+        "loss": update.loss,
+        "grad_norm": update.grad_norm,
+        "padding": update.padding,
+        "changed_bf16": update.changed,
+        "reward": reward,
+        "reward_window": sum(state.rewards) / len(state.rewards),
+        "total": {"rollouts": state.rollouts, "updates": state.updates, "tokens": state.trained_tokens},
+    }
+
+
+def _check_on_policy(rollouts: Sequence[Rollout], state: TrainingState) -> None:
+    for one in rollouts:
+        if one.weights_id != state.weights_id:
+            raise UsageError(
+                f"rollout {one.key} was sampled from {one.weights_id}, and the weights to train are "
+                f"{state.weights_id}: a step learns from its own weights' rollouts only"
+            )
+
+
+def _reasons(rollouts: Sequence[Rollout]) -> str:
+    found = [one.stop_condition for one in rollouts]
+    often = sorted(set(found), key=lambda reason: (-found.count(reason), reason))[:3]
+    return ", ".join(f"{found.count(reason)} ended as {reason!r}" for reason in often)
+
+
+def _append(path: Path, line: dict[str, Any]) -> None:
+    try:
+        with path.open("ab") as file:
+            file.write(msgspec.json.encode(line) + b"\n")
+    except OSError as error:
+        raise InfrastructureError(f"{path}: cannot be written: {error}") from error
+
+
+def _mend(path: Path, now: Checkpoint) -> None:
+    """Makes the metrics those of the finished steps: one line each, also for a kill between two writes."""
+    lines: dict[int, dict[str, Any]] = {}
+    for text in path.read_text().splitlines() if path.exists() else []:
+        try:
+            line = json.loads(text)
+            lines.setdefault(line["step"], line)
+        except (ValueError, KeyError, TypeError):
+            continue  # cut by a kill
+    beside = now.folder / STATE / METRICS
+    if now.state.step not in lines and beside.exists():
+        lines[now.state.step] = json.loads(beside.read_text()) | {"weights_id": now.state.weights_id}
+    kept = [lines[step] for step in sorted(lines) if step <= now.state.step]
+    temporary = path.with_name(f".half-written-{path.name}")
+    try:
+        temporary.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in kept))
+        temporary.replace(path)
+    except OSError as error:
+        raise InfrastructureError(f"{path}: cannot be written: {error}") from error

@@ -1,0 +1,347 @@
+"""Steps on recorded rollouts: kills at any point, empty steps, hand-over, metrics."""
+
+import asyncio
+import dataclasses
+import json
+import random
+import shutil
+from pathlib import Path
+
+import msgspec
+import pytest
+import torch
+from rollouts_of_ids import rollout_of, segment
+from tiny_model import write_folder
+from whale_baselines import checkpoint, rsft, rsft_loop
+from whale_baselines.checkpoint import Checkpoints
+from whale_baselines.play import keys_of
+from whale_baselines.recipe import Recipe
+from whale_baselines.rsft import RsftTrainer
+from whale_baselines.rsft_loop import Phase
+
+from whale_bench.models.folder import hash_folder
+from whale_envs.errors import InfrastructureError, UsageError
+
+RECIPE = Recipe(prompts=3, samples=2, minibatch=2, lr=1e-3, precision="float32", seed=5)
+
+
+def changed(**fields):
+    return dataclasses.replace(RECIPE, **fields)
+
+
+IDS = tuple(f"e{i}" for i in range(4))
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    return write_folder(tmp_path_factory.mktemp("loop") / "base")
+
+
+class Served:
+    """A backend that knows what it serves and samples nothing."""
+
+    name = "fake/served"
+
+    def __init__(self, folder):
+        self.weights_id = hash_folder(folder)
+        self.reloads = []
+
+    async def reload(self, folder):
+        self.reloads.append(Path(folder).name)
+        self.weights_id = hash_folder(Path(folder))
+        return self.weights_id
+
+
+class Recorded:
+    """Rollouts that follow from their key alone; those of the steps in `barren` fail."""
+
+    def __init__(self, backend, barren=()):
+        self.backend = backend
+        self.barren = barren
+        self.batches = []
+
+    async def play(self, batch):
+        step = len(self.batches)
+        self.batches.append(batch)
+        return [self.record(key, step) for key in keys_of(batch, RECIPE.samples)]
+
+    def record(self, key, step):
+        rng = random.Random(key)
+        prompt = tuple(rng.randrange(3, 250) for _ in range(rng.randrange(3, 20)))
+        sampled = (*(rng.randrange(3, 250) for _ in range(rng.randrange(2, 9))), 2)
+        good = step not in self.barren and rng.random() < 0.8
+        return rollout_of(
+            segment(prompt, sampled), key=key, reward=float(good), weights_id=self.backend.weights_id
+        )
+
+
+def phase_of(base, root, *, barren=(), recipe=RECIPE, backend=None):
+    backend = backend or Served(base)
+    return Phase(
+        recipe,
+        IDS,
+        Recorded(backend, barren),
+        RsftTrainer(base, recipe),
+        Checkpoints(root / "checkpoints", recipe.keep_last),
+        backend,
+        root / "metrics.jsonl",
+    )
+
+
+def go(phase, base, until):
+    """Begins or goes on, until so many steps are finished; the metrics of those that this launch did."""
+
+    async def run():
+        await phase.begin(base)
+        return [await phase.step() for _ in range(until - phase.now.state.step)]
+
+    return asyncio.run(run())
+
+
+def files_of(folder):
+    """All bytes of a checkpoint but the metrics, which hold seconds."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != "metrics.json"
+    }
+
+
+def steps_of(root):
+    return [json.loads(line)["step"] for line in (root / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def whole(base, tmp_path_factory):
+    """Checkpoints of an uninterrupted run of three steps, the second of which accepts nothing."""
+    torch.set_num_threads(1)
+    root = tmp_path_factory.mktemp("whole")
+    go(phase_of(base, root, barren={1}), base, 3)
+    return {folder.name: files_of(folder) for folder in Checkpoints(root / "checkpoints", 2).folders()}
+
+
+class Killed(BaseException):
+    """Ends the process as far as the code under test can tell: nothing of it catches or cleans up."""
+
+
+class Reaper:
+    """Counts everything that is written, sampled or handed over, and kills at one of these instants."""
+
+    def __init__(self, patch, fatal=None):
+        self.count = 0
+        self.fatal = fatal
+        patch.setattr(checkpoint, "_synchronise_one", self.before(checkpoint._synchronise_one))
+        patch.setattr(checkpoint, "copy_model", self.before(checkpoint.copy_model))
+        patch.setattr(rsft_loop, "copy_model", self.before(rsft_loop.copy_model))
+        patch.setattr(rsft, "write_model", self.before(rsft.write_model))
+        patch.setattr(rsft_loop, "_append", self.before(rsft_loop._append))
+        patch.setattr(torch, "save", self.before(torch.save))
+        patch.setattr(shutil, "rmtree", self.before(shutil.rmtree))
+        patch.setattr(Path, "replace", self.before(Path.replace))
+        patch.setattr(Path, "rename", self.before(Path.rename))
+        patch.setattr(RsftTrainer, "update", self.before(RsftTrainer.update))
+        patch.setattr(Recorded, "play", self.before(Recorded.play))
+        patch.setattr(Served, "reload", self.before(Served.reload))
+
+    def before(self, function):
+        def counted(*args, **kwargs):
+            self.count += 1
+            if self.count == self.fatal:
+                raise Killed
+            return function(*args, **kwargs)
+
+        return counted
+
+
+def instants(base, root):
+    with pytest.MonkeyPatch.context() as patch:
+        reaper = Reaper(patch)
+        go(phase_of(base, root, barren={1}), base, 3)
+    return reaper.count
+
+
+def test_a_kill_at_any_instant_and_a_resume_give_the_same_bits(base, whole, tmp_path):
+    total = instants(base, tmp_path / "count")
+    assert total > 40
+    rng = random.Random(3)
+    for fatal in sorted(rng.sample(range(1, total + 1), 24)):
+        root = tmp_path / str(fatal)
+        with pytest.MonkeyPatch.context() as patch:
+            Reaper(patch, fatal)
+            with pytest.raises(Killed):
+                go(phase_of(base, root, barren={1}), base, 3)
+        found = Checkpoints(root / "checkpoints", 2).latest()
+        done = 0 if found is None else found.state.step
+        resumed = phase_of(base, root, barren={1 - done})  # its list of batches begins anew
+        go(resumed, base, 3)
+        folders = Checkpoints(root / "checkpoints", 2).folders()
+        assert {folder.name: files_of(folder) for folder in folders[-2:]} == whole, fatal
+        assert steps_of(root) == [1, 2, 3], fatal
+        assert resumed.backend.weights_id == resumed.now.state.weights_id
+
+
+def test_two_kills_one_after_the_other_change_nothing_either(base, whole, tmp_path):
+    for fatal in (9, 14):
+        with pytest.MonkeyPatch.context() as patch:
+            Reaper(patch, fatal)
+            with pytest.raises(Killed):
+                go(phase_of(base, tmp_path), base, 1)
+    go(phase_of(base, tmp_path), base, 1)
+    go(phase_of(base, tmp_path, barren={0}), base, 2)
+    go(phase_of(base, tmp_path), base, 3)
+    folders = Checkpoints(tmp_path / "checkpoints", 2).folders()
+    assert {folder.name: files_of(folder) for folder in folders} == whole
+
+
+def test_adapters_resume_to_the_same_bits_too(base, tmp_path):
+    recipe = changed(lora_rank=4)
+    go(phase_of(base, tmp_path / "whole", recipe=recipe), base, 2)
+    go(phase_of(base, tmp_path / "parts", recipe=recipe), base, 1)
+    go(phase_of(base, tmp_path / "parts", recipe=recipe), base, 2)
+    whole, parts = (files_of(tmp_path / name / "checkpoints" / "step-000002") for name in ("whole", "parts"))
+    assert whole == parts
+    assert "trainer/adapter.safetensors" in whole
+
+
+def test_the_first_checkpoint_is_the_base_and_the_backend_follows_every_update(base, tmp_path):
+    phase = phase_of(base, tmp_path, barren={1})
+    lines = go(phase, base, 3)
+    ids = [hash_folder(base), *(line["weights_id"] for line in lines)]
+    assert ids[1] == ids[2]  # nothing was accepted
+    assert len(set(ids)) == 3
+    assert phase.backend.reloads == ["step-000001", "step-000003"]
+    assert hash_folder(phase.now.folder) == phase.backend.weights_id == ids[-1]
+
+
+def test_a_step_that_accepts_nothing_counts_and_leaves_weights_and_optimizer_alone(base, tmp_path):
+    phase = phase_of(base, tmp_path, barren={1}, recipe=changed(keep_last=3))
+    _, line, _ = go(phase, base, 3)
+    assert (line["accepted"], line["updates"], line["loss"], line["empty"]) == (0, 0, None, True)
+    assert line["total"]["rollouts"] == 12
+    first, second = (files_of(tmp_path / "checkpoints" / f"step-00000{n}") for n in (1, 2))
+    assert {name for name in first if first[name] != second[name]} == {"trainer/state.json"}
+
+
+def test_no_example_returns_within_an_epoch_over_phases(base, tmp_path):
+    batches = []
+    for until in (1, 2, 4):
+        phase = phase_of(base, tmp_path)
+        go(phase, base, until)
+        batches += phase.player.batches
+    drawn = [one for batch in batches for one in batch]
+    assert len(set(drawn)) == len(drawn) == 12
+    assert sorted(one.example_id for one in drawn) == sorted(IDS * 3)
+
+
+def test_the_metrics_of_a_step(base, tmp_path):
+    first, second = go(phase_of(base, tmp_path), base, 2)
+    assert json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[1]) == second
+    assert first["rollouts"] == 6
+    assert first["acceptance"] == first["accepted"] / 6 == first["reward"]
+    assert second["reward_window"] == pytest.approx((first["reward"] + second["reward"]) / 2)
+    assert first["updates"] == -(-first["accepted"] // 2)
+    assert first["trained_tokens"] == first["accepted_tokens"] > 0
+    assert 0 < first["changed_bf16"] < 1
+    assert first["padding"] < 0.05
+    assert set(first["seconds"]) == {"sample", "admit", "train", "save", "sync"}
+    assert second["total"]["rollouts"] == 12
+
+
+def test_a_phase_whose_rollouts_never_verify_stops_early_and_says_why(base, tmp_path):
+    phase = phase_of(base, tmp_path, barren={0, 1, 2})
+    with pytest.raises(
+        UsageError, match=r"no rollout was accepted in 3 steps in a row \(18 rollouts.*harness h.*"
+    ):
+        go(phase, base, 5)
+    assert phase.now.state.weights_id == hash_folder(base)
+    assert steps_of(tmp_path) == [1, 2, 3]
+
+
+def test_rollouts_of_other_weights_are_refused(base, tmp_path):
+    phase = phase_of(base, tmp_path)
+    phase.player.backend = Served(base)  # left behind after the first step
+    with pytest.raises(UsageError, match="a step learns from its own weights' rollouts only"):
+        go(phase, base, 2)
+    assert phase.now.state.step == 1
+
+
+def test_a_backend_that_serves_something_else_stops_the_run(base, tmp_path):
+    class Lies(Served):
+        async def reload(self, folder):
+            return hash_folder(Path(folder))
+
+    phase = phase_of(base, tmp_path, backend=Lies(base))
+    with pytest.raises(
+        InfrastructureError, match=r"the backend serves sha256:.* after it was given .*step-000001"
+    ):
+        go(phase, base, 1)
+    assert phase.now.state.step == 1  # and a resume begins with the hand-over
+
+
+def test_a_backend_that_takes_no_weights_is_refused(base, tmp_path):
+    class Fixed:
+        name = "openai/fixed"
+
+    phase = phase_of(base, tmp_path)
+    phase.backend = Fixed()
+    with pytest.raises(UsageError, match="'openai/fixed' cannot take new weights"):
+        go(phase, base, 1)
+    assert not list(tmp_path.iterdir())
+
+
+def test_another_recipe_or_base_is_refused(base, tmp_path):
+    go(phase_of(base, tmp_path), base, 1)
+    with pytest.raises(UsageError, match="its recipe_id is"):
+        go(phase_of(base, tmp_path, recipe=changed(lr=1e-4)), base, 2)
+    go(phase_of(base, tmp_path, recipe=changed(keep_last=1)), base, 2)  # decides no weight
+    other = write_folder(tmp_path / "other", seed=1)
+    with pytest.raises(UsageError, match="its base_id is"):
+        go(phase_of(other, tmp_path), other, 3)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda folder: (folder / "chat_template.jinja").unlink(), "has no chat template"),
+        (lambda folder: (folder / "model.safetensors").write_bytes(b"no tensors"), "cannot load the model"),
+        (lambda folder: (folder / "config.json").unlink(), "config.json"),
+        (
+            lambda folder: (folder / "config.json").write_text(
+                (folder / "config.json")
+                .read_text()
+                .replace('"num_hidden_layers": 2', '"num_hidden_layers": 3')
+            ),
+            "missing keys model.layers.2",
+        ),
+    ],
+)
+def test_a_base_that_cannot_be_trained_is_refused_at_once(base, tmp_path, damage, message):
+    folder = shutil.copytree(base, tmp_path / "bad")
+    damage(folder)
+    with pytest.raises(UsageError, match=message):
+        RsftTrainer(folder, RECIPE)
+
+
+def test_a_checkpoint_of_another_architecture_is_refused(base, tmp_path):
+    trainer = RsftTrainer(base, RECIPE)
+    trainer.write_weights(tmp_path)
+    trainer.write_state(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"intermediate_size": 64}))
+    with pytest.raises(UsageError, match="another architecture: intermediate_size is 64, trained is 128"):
+        trainer.restore(tmp_path)
+
+
+def test_the_state_is_readable_by_people(base, tmp_path):
+    go(phase_of(base, tmp_path), base, 1)
+    state = json.loads((tmp_path / "checkpoints" / "step-000001" / "trainer" / "state.json").read_text())
+    assert (state["step"], state["sampler"]["position"]) == (1, 3)
+    assert msgspec.convert(state, checkpoint.TrainingState).weights_id.startswith("sha256:")
