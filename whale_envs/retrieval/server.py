@@ -13,7 +13,8 @@
     GET /info    → {"name", "retriever_id", "passages", "default_topk", "max_topk", "queries", "searches"}
 
 Concurrent requests are joined (`coalesce`). The retriever runs in a thread with an event loop of its own:
-one that computes for long stalls no connection. Errors are {"error": sentence}: 400 and 422 for a bad
+one that computes for long stalls no connection. One that can give way between queries (`search_between`, of
+bm25) runs on the loop of the connections. Errors are {"error": sentence}: 400 and 422 for a bad
 request, 413 for a body that is too large, 503 where the retriever failed.
 
 `max_doc_tokens` counts words as `cut.cut_words` does; a tokenizer other than "words" is refused then.
@@ -138,6 +139,10 @@ class RetrieverServer:
                 await self._apart.stop()
 
     def _search(self, queries: list[str], k: int) -> Awaitable[list[list[Hit]]]:
+        between = getattr(self._retriever, "search_between", None)
+        if between is not None:
+            found: Awaitable[list[list[Hit]]] = between(queries, k)
+            return found
         return self._apart.call(self._retriever.search(queries, k))
 
     def _handle(self, request: Ask) -> Answer | Later:
