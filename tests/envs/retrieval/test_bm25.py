@@ -274,3 +274,27 @@ def test_a_damaged_index_is_one_clear_error(tmp_path: Path, how: str) -> None:
         with pytest.raises(DataError, match=r"build it with `whale-bench index build`"):
             open_index(tmp_path / "copy")
         shutil.rmtree(tmp_path / "copy")
+
+
+async def test_a_search_between_others_finds_the_same_and_gives_way(
+    index: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    retriever = BM25Retriever(index)
+    queries = [f"w{n} w{n + 1}" for n in range(20)]
+    assert await retriever.search_between(queries, 5) == await retriever.search(queries, 5)
+    assert await retriever.search_between([], 5) == []
+    with pytest.raises(UsageError):
+        await retriever.search_between(queries, 0)
+    monkeypatch.setattr(bm25, "SLICE_S", 0.0)
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(other())
+    await retriever.search_between(queries, 5)
+    task.cancel()
+    assert turns >= len(queries) - 1
