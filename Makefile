@@ -82,7 +82,7 @@ bench: $(BIN)/.dev
 	$(BIN)/python benchmarks/sandbox.py
 	$(BIN)/python benchmarks/math_verifier.py
 	$(BIN)/python benchmarks/retrieval.py
-	$(BIN)/python benchmarks/retrieval_http.py
+	$(BIN)/python benchmarks/retrieval_http.py --windows
 	$(BIN)/python benchmarks/bridge_questions.py
 	$(BIN)/python benchmarks/logs.py --rollouts 20000
 	$(BIN)/python benchmarks/view_scale.py
