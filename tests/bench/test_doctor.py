@@ -63,3 +63,16 @@ async def test_no_server_is_asked_that_no_variable_names(monkeypatch: pytest.Mon
     for variable in doctor.SERVERS:
         monkeypatch.delenv(variable, raising=False)
     assert await doctor._servers() == []
+
+
+async def test_a_server_without_the_route_and_one_with_a_password_and_a_key(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with serve(lambda *_: "yes") as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url.removesuffix("/v1"))
+        [found] = await doctor._servers()
+        assert (found.state, "lack its /v1" in found.fix) == ("broken", True)
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url.replace("//", "//user:secret@"))
+        monkeypatch.setenv("OPENAI_API_KEY", "key")
+        [found] = await doctor._servers()
+        assert found.state == "ok"

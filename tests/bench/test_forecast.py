@@ -130,3 +130,11 @@ def test_a_dry_resume_is_allowed(tmp_path: Path) -> None:
     run(EvalPlan(domain="chess_puzzles", model="scripted/random", n=2, k=1), tmp_path / "run")
     done = CliRunner().invoke(app, ["eval", "--resume", str(tmp_path / "run"), "--dry-run", "--json"])
     assert json.loads(done.output)[0]["rollouts"] == 0
+
+
+async def test_an_own_agent_has_no_limit_of_tokens_and_nothing_is_started() -> None:
+    plan = EvalPlan(domain="chess_puzzles", model="process:/no/such/program", n=3, k=2)
+    found = await forecast(plan, None)
+    assert (found.rollouts, found.turns, found.sampled_tokens) == (6, 9, None)
+    with pytest.raises(UsageError):
+        await forecast(EvalPlan(domain="chess_puzzles", model="agent:", n=3, k=2), None)

@@ -1,5 +1,6 @@
 """The token-level route: prompts as ids, sampled ids exact and spliced, against a scripted server."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,11 @@ async def test_o25_the_context_is_learnt_from_the_refusal_and_kept_to(folder: Pa
         assert server.requests[-1]["max_tokens"] == 40 - len(generation.prompt_ids)
         assert len(server.requests) == 2
     assert backend._context == 40
+    async with serve(script) as server:
+        backend = OpenAITokens("m", str(folder), base_url=server.url, patience=AT_ONCE)
+        async with backend:  # many learn it at the same time, and none is lost
+            several = await asyncio.gather(*(backend.generate(request) for _ in range(8)))
+    assert [generation.sampled_ids for generation in several] == [(END,)] * 8
     long = Request((Message("user", "hello world " * 40),), max_tokens=5)
     assert (await failure(folder, script, ModelError, long)).startswith("context_length: a prompt of")
     said = await failure(folder, lambda p, n: Answer(400, "the context length is too much"), ModelError)

@@ -142,10 +142,13 @@ class OpenAITokens(OpenAIBackend, TokenBackend):
 
     def _shorter(self, request: Request, words: str) -> Request:
         named = _CONTEXT.search(words)
-        if named is None or self._context == int(named[1]):
+        if named is None:
             raise ModelError("context_length", words)
         self._context = int(named[1])
-        return self._within(request)
+        shorter = self._within(request)  # many may learn it at once: each has one more try of its own
+        if shorter.max_tokens == request.max_tokens:
+            raise ModelError("context_length", words)
+        return shorter
 
     def _drop(self, name: str) -> None:
         if name == "return_token_ids":
