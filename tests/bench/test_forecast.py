@@ -133,8 +133,8 @@ def test_a_dry_resume_is_allowed(tmp_path: Path) -> None:
 
 
 async def test_an_own_agent_has_no_limit_of_tokens_and_nothing_is_started() -> None:
-    plan = EvalPlan(domain="chess_puzzles", model="process:/no/such/program", n=3, k=2)
+    plan = EvalPlan(domain="chess_puzzles", model="process:false", n=3, k=2)
     found = await forecast(plan, None)
     assert (found.rollouts, found.turns, found.sampled_tokens) == (6, 9, None)
     with pytest.raises(UsageError):
-        await forecast(EvalPlan(domain="chess_puzzles", model="agent:", n=3, k=2), None)
+        await forecast(EvalPlan(domain="chess_puzzles", model="process:/no/such/program"), None)
