@@ -341,8 +341,11 @@ class Session:
 
     def _failure(self, reason: str, detail: str) -> AgentError | InfrastructureError:
         """The agent's failure, or the server's where that had failed in this rollout."""
-        if self._meter is not None and self._meter.problem:
-            return InfrastructureError(f"{self._meter.problem}; then the agent failed: {detail[:300]}")
+        problem = "" if self._meter is None else self._meter.problem
+        if reason == "agent_timeout" and self._meter is not None and self._meter.is_waiting:
+            problem = problem or "the server behind the proxy had not answered"
+        if problem:
+            return InfrastructureError(f"{problem}; then the agent failed: {detail[:300]}")
         return AgentError(reason, detail)
 
 

@@ -43,6 +43,11 @@ class Meter:
         self._idle.clear()
         return call
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the server has yet to answer a call."""
+        return bool(self._open)
+
     async def close(self, patience: float) -> None:
         """Waits a little for open calls; those that then still are have unknown tokens."""
         try:
@@ -95,6 +100,12 @@ class Call:
             if isinstance(first, dict):
                 self._take(first.get("message"), first.get("finish_reason"))
         self._meter._end(self, self._segment())
+
+    def end(self, *, given_up: bool) -> None:
+        """A stream is over: in the middle, unless the agent gave it up or the server has said its end."""
+        if self in self._meter._open and not given_up and not self.finish_reason:
+            self._meter.problem = "the server behind the proxy ended a stream in the middle"
+        self.finish()
 
     def fail(self, problem: str = "") -> None:
         """No answer came; with a problem, the server is to blame."""

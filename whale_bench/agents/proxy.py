@@ -207,7 +207,7 @@ async def _relay(
         if request.transport is not None:
             request.transport.abort()
         return response
-    call.finish()
+    call.end(given_up=left)
     if not left:
         await response.write(rest)
     return response
@@ -226,7 +226,10 @@ def _read_line(line: bytes, call: Call) -> bool:
 
 def _settle(call: Call, status: int, data: bytes) -> None:
     if status == 200:
-        call.finish(read_json(data))
+        completion = read_json(data)
+        if not isinstance(completion, dict) or not completion.get("choices"):
+            call.break_off(f"the server behind the proxy answered with no completion: {data[:200]!r}")
+        call.finish(completion)
         return
     fault = status in _SERVERS_FAULT or status >= 500
     said = " ".join(data.decode("utf-8", "replace").split())[:300]

@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 from agent_fakes import play_own
 from bench_fakes import results
-from chat_server import HANG_UP, Answer, Server, Stream, completion, delta, serve
+from chat_server import HANG_UP, SILENCE, Answer, Server, Stream, completion, delta, serve
 
 from whale_bench import EvalPlan, Summary, evaluate
 from whale_bench.agents.host import OwnAgent
@@ -150,7 +150,10 @@ def _opening() -> Any:
 # --- failures of the server -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("answer", [Answer(503, "down"), Answer(429, "slow"), Answer(401, "no"), HANG_UP])
+@pytest.mark.parametrize(
+    "answer",
+    [Answer(503, "down"), Answer(429, "slow"), Answer(401, "no"), HANG_UP, b"<html>", {"choices": []}],
+)
 async def test_a_rollout_that_fails_with_the_server_is_missing_and_not_wrong(
     python_agent: Write, tmp_path: Path, answer: Any
 ) -> None:
@@ -162,7 +165,20 @@ async def test_a_rollout_that_fails_with_the_server_is_missing_and_not_wrong(
     assert "then the agent failed" in problem
     with ledger(tmp_path / "run") as found:
         missing = found.totals("missing")["test"]
-    assert (missing.prompt_tokens, missing.sampled_tokens, missing.model_calls) == (3, 1, 1)
+    calls = 1 if isinstance(answer, Answer) else 2  # garbage may have cost tokens; nobody knows how many
+    assert (missing.prompt_tokens, missing.sampled_tokens, missing.model_calls) == (3, 1, calls)
+
+
+async def test_a_rollout_whose_server_is_silent_is_missing_and_not_wrong(
+    python_agent: Write, tmp_path: Path
+) -> None:
+    async with serve(lambda p, n: SILENCE) as server:
+        summary = await evaluated(
+            python_agent(BY_INFO), server, tmp_path / "run", n=1, k=1, agent_seconds=1.0
+        )
+    assert (summary.complete, summary.rollouts) == (False, 0)
+    [problem] = summary.problems
+    assert problem.startswith("the server behind the proxy had not answered; then the agent failed")
 
 
 async def test_an_agent_that_tries_again_goes_on(python_agent: Write) -> None:
