@@ -13,6 +13,8 @@ import json
 import random
 import sys
 
+from framing import Requests
+
 FAULTS = ("reset", "429", "500", "garbage", "stall")
 
 
@@ -32,31 +34,15 @@ def response(status, body, headers=()):
     return "\r\n".join([*lines, *headers, "", ""]).encode() + body
 
 
-class Faulty(asyncio.Protocol):
+class Faulty(Requests):
     """One connection; the settings are shared by all."""
 
     def __init__(self, args, rng, counts):
         self.args, self.rng, self.counts = args, rng, counts
-        self.pending = b""
         self.last = None
 
-    def connection_made(self, transport):
-        self.transport = transport
-
-    def data_received(self, data):
-        self.pending += data
-        while (end := self.pending.find(b"\r\n\r\n")) >= 0:
-            head = self.pending[:end].lower()
-            at = head.find(b"content-length:")
-            length = int(head[at + 15 :].split(b"\r\n", 1)[0]) if at >= 0 else 0
-            if len(self.pending) < end + 4 + length:
-                return
-            body = self.pending[end + 4 : end + 4 + length]
-            self.pending = self.pending[end + 4 + length :]
-            self.handle(json.loads(body))
-
-    def handle(self, payload):
-        args, counts = self.args, self.counts
+    def handle(self, body):
+        payload, args, counts = json.loads(body), self.args, self.counts
         counts["requests"] += 1
         if args.answers is not None and counts["requests"] > args.answers:
             self.transport.abort()

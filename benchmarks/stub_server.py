@@ -10,6 +10,8 @@ import asyncio
 import json
 import sys
 
+from framing import Requests
+
 _REPLY = {
     "id": "stub",
     "object": "chat.completion",
@@ -35,26 +37,14 @@ _LATENCY = float(sys.argv[1]) if len(sys.argv) > 1 else 0.0
 """Seconds before each answer."""
 
 
-class Stub(asyncio.Protocol):
-    """Answers each complete request on a kept-alive connection."""
+class Stub(Requests):
+    """Answers each request alike."""
 
-    def connection_made(self, transport):
-        self.transport = transport
-        self.pending = b""
-
-    def data_received(self, data):
-        self.pending += data
-        while (end := self.pending.find(b"\r\n\r\n")) >= 0:
-            head = self.pending[:end].lower()
-            at = head.find(b"content-length:")
-            length = int(head[at + 15 :].split(b"\r\n", 1)[0]) if at >= 0 else 0
-            if len(self.pending) < end + 4 + length:
-                return
-            self.pending = self.pending[end + 4 + length :]
-            if _LATENCY:
-                asyncio.get_running_loop().call_later(_LATENCY, self.answer)
-            else:
-                self.answer()
+    def handle(self, body):  # noqa: ARG002 (every one gets the same)
+        if _LATENCY:
+            asyncio.get_running_loop().call_later(_LATENCY, self.answer)
+        else:
+            self.answer()
 
     def answer(self):
         if not self.transport.is_closing():

@@ -9,12 +9,12 @@ some rollouts are missing; 130 interrupted. Heavy modules are imported inside th
 Not covered: training, search, submissions.
 """
 
-import io
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
+
+from whale_bench.console import FINDINGS, INCOMPLETE, run_app
 
 if TYPE_CHECKING:
     from whale_bench.scoring import Summary
@@ -27,9 +27,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-FINDINGS, MISUSE, INCOMPLETE, INTERRUPTED = 1, 2, 3, 130
-"""Exit codes."""
 
 
 @app.command("eval")
@@ -310,21 +307,8 @@ def _is_given(context: typer.Context, name: str) -> bool:
 
 
 def main() -> None:
-    """The console script: typed errors become one line and an exit code."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a terminal without UTF-8 gets question marks
-            stream.reconfigure(errors="replace")
-    try:
-        app()
-    except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
-    except Exception as error:
-        from whale_envs.errors import InfrastructureError, UsageError
-
-        if isinstance(error, UsageError | InfrastructureError):
-            sys.stderr.write(f"whale-bench: {' '.join(str(error).split())}\n")
-            sys.exit(MISUSE if isinstance(error, UsageError) else INCOMPLETE)
-        raise
+    """The console script."""
+    run_app(app, "whale-bench")
 
 
 if __name__ == "__main__":

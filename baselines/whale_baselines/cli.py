@@ -9,11 +9,12 @@ on; 130 interrupted.
 Not covered: search for harnesses, schedules.
 """
 
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from whale_bench.console import run_app
 
 app = typer.Typer(
     name="whale-baselines",
@@ -22,9 +23,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-MISUSE, INCOMPLETE, INTERRUPTED = 2, 3, 130
-"""Exit codes."""
 
 
 @app.callback()
@@ -57,18 +55,8 @@ def run_command(
 
 
 def main() -> None:
-    """The console script: typed errors become one line and an exit code."""
-    try:
-        app()
-    except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
-    except Exception as error:
-        from whale_envs.errors import InfrastructureError, UsageError
-
-        if isinstance(error, UsageError | InfrastructureError):
-            sys.stderr.write(f"whale-baselines: {' '.join(str(error).split())}\n")
-            sys.exit(MISUSE if isinstance(error, UsageError) else INCOMPLETE)
-        raise
+    """The console script."""
+    run_app(app, "whale-baselines")
 
 
 def _explained(told: dict[str, Any]) -> str:

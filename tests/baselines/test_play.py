@@ -6,7 +6,6 @@ import random
 from contextlib import AsyncExitStack
 
 import pytest
-import torch
 from tiny_model import write_folder
 from whale_baselines import sequences
 from whale_baselines.checkpoint import Checkpoints
@@ -30,12 +29,7 @@ EXAMPLES = load_examples("chess_puzzles", "mini", "weight")[:4]
 RECIPE = Recipe(prompts=2, samples=3, minibatch=4, lr=1e-3, precision="float32", seed=2, most_empty=9)
 
 
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")

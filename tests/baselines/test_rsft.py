@@ -22,13 +22,7 @@ from whale_baselines.sequences import IGNORED, Minibatch, Row
 
 from whale_envs.errors import InfrastructureError, UsageError
 
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")

@@ -43,7 +43,7 @@ from whale_bench.models.anthropic_messages import (
     to_usage,
 )
 from whale_bench.models.base import Backend, Generation, Message, Request, UnansweredError, Usage
-from whale_bench.models.http_retry import Patience
+from whale_bench.models.http_retry import Patience, retry_after
 from whale_bench.models.openai import is_address
 from whale_envs.errors import InfrastructureError, ModelError, UsageError
 
@@ -291,17 +291,7 @@ def _refused(error: Any) -> _Refused:
     if status < 400:
         status = _STATUS.get(str(error.type), 500)
     words = " ".join(str(error.api_message or error.message).split())[:300]
-    return _Refused(status, words, _wait(headers), headers.get("x-should-retry") != "false")
-
-
-def _wait(headers: Any) -> float | None:
-    """Seconds to wait; None where the server names none, or a date."""
-    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
-        try:
-            return max(0.0, float(headers[name]) * unit)
-        except (KeyError, ValueError):
-            continue
-    return None
+    return _Refused(status, words, retry_after(headers), headers.get("x-should-retry") != "false")
 
 
 def _room(words: str) -> int | None:
