@@ -15,7 +15,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from whale_bench.models.folder import HASHED, SETTINGS, load_tokenizer
+from whale_bench.models.folder import HASHED, SETTINGS, load_tokenizer, loading
 from whale_envs.errors import UsageError
 
 if TYPE_CHECKING:
@@ -51,20 +51,11 @@ def load_model(folder: Path, *, like: dict[str, Any] | None = None) -> Any:
                     f"{str(folder)!r} is of another architecture: {key} is {found.get(key)!r}, "
                     f"trained is {like.get(key)!r}"
                 )
-    bars = transformers.utils.logging.is_progress_bar_enabled()
-    transformers.utils.logging.disable_progress_bar()
-    try:
+    with loading(folder, RuntimeError, SafetensorError):
         load_tokenizer(folder)
         model, told = transformers.AutoModelForCausalLM.from_pretrained(
             folder, dtype=torch.float32, use_safetensors=True, output_loading_info=True, **SETTINGS
         )
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-        if isinstance(error, UsageError):
-            raise
-        raise UsageError(f"cannot load the model in {str(folder)!r}: {error}") from error
-    finally:
-        if bars:
-            transformers.utils.logging.enable_progress_bar()
     for what in ("missing_keys", "unexpected_keys", "mismatched_keys"):
         if told.get(what):
             raise UsageError(

@@ -13,7 +13,9 @@ Not covered: how ids are sampled; pickled weights; code that comes with a model;
 """
 
 import abc
+import contextlib
 import hashlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -135,6 +137,34 @@ def load_tokenizer(folder: Path) -> Any:
     if not tokenizer.chat_template:
         raise UsageError(f"the tokenizer in {str(folder)!r} has no chat template")
     return tokenizer
+
+
+@contextlib.contextmanager
+def loading(folder: Path, *failures: type[Exception]) -> Iterator[None]:
+    """Loads a model inside, without transformers' progress bars.
+
+    Args:
+        folder: where from.
+        failures: what else says that the folder is at fault, beside OSError and ValueError.
+
+    Raises:
+        UsageError: the folder cannot be loaded; says why.
+    """
+    import transformers as installed
+
+    logging: Any = installed.utils.logging
+    bars = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    blamed: tuple[type[Exception], ...] = (OSError, ValueError, *failures)
+    try:
+        yield
+    except blamed as error:
+        if isinstance(error, UsageError):
+            raise
+        raise UsageError(f"cannot load the model in {str(folder)!r}: {error}") from error
+    finally:
+        if bars:
+            logging.enable_progress_bar()
 
 
 def stop_ids(tokenizer: Any, generation_config: Any) -> frozenset[int]:

@@ -24,6 +24,7 @@ from whale_bench.models.folder import (
     Precision,
     hash_folder,
     load_tokenizer,
+    loading,
     model_folder,
     native_precision,
     stop_ids,
@@ -144,9 +145,7 @@ def _read(folder: Path, precision: str, device: Any) -> tuple[Any, Any]:
 
     transformers: Any = installed  # its own type hints are incomplete
     transformers.AttentionInterface.register(ATTENTION, grouped_attention)
-    bars = transformers.utils.logging.is_progress_bar_enabled()
-    transformers.utils.logging.disable_progress_bar()
-    try:
+    with loading(folder):
         config = transformers.AutoConfig.from_pretrained(folder, **SETTINGS)
         _check_layers(folder, config)
         tokenizer = load_tokenizer(folder)
@@ -157,13 +156,6 @@ def _read(folder: Path, precision: str, device: Any) -> tuple[Any, Any]:
             use_safetensors=True,
             **SETTINGS,
         )
-    except (OSError, ValueError) as error:
-        if isinstance(error, UsageError):
-            raise
-        raise UsageError(f"cannot load the model in {str(folder)!r}: {error}") from error
-    finally:
-        if bars:
-            transformers.utils.logging.enable_progress_bar()
     return model.to(device).eval(), tokenizer
 
 
