@@ -15,7 +15,7 @@ rollout is known, and its tokens are flagged as unmetered.
 
 SQLite in WAL mode, one writer process per run (`RunStore` holds the lock); readers are free.
 
-Not covered: budgets over several runs, money.
+Not covered: budgets over several runs, and the price of a token.
 """
 
 import hashlib
@@ -57,8 +57,12 @@ all kinds would read the whole table."""
 GENESIS = "0" * 64
 
 
-class Charge(msgspec.Struct, frozen=True):
-    """What one attempt cost. Tokens the server does not report count 0 and are flagged."""
+class Charge(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one attempt cost. Tokens the server does not report count 0 and are flagged.
+
+    A rollout is an attempt; so are, with `rollouts` 0, a step of a trainer and a proposer's session, each
+    under a key of its own.
+    """
 
     rollouts: int = 0
     prompt_tokens: int = 0
@@ -76,10 +80,27 @@ class Charge(msgspec.Struct, frozen=True):
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
     """Of `prompt_tokens`, what came from a server's prompt cache and went into it, where it says so."""
+    optimizer_steps: int = 0
+    trained_tokens: int = 0
+    """Sampled tokens that optimizer steps were made on."""
+    proposer_calls: int = 0
+    """Requests to the model that proposes harnesses, failed ones included."""
+    proposer_prompt_tokens: int = 0
+    """Cached ones included."""
+    proposer_sampled_tokens: int = 0
+    proposer_micro_usd: int = 0
+    """Millionths of a dollar."""
+    unpriced: bool = False
+    """True where a price is unknown; the money is then too low."""
+    device_seconds: float = 0.0
+    """Seconds of training and sampling times the number of accelerators; 0 without any."""
 
 
 COUNTED = ("tool_calls", "judge_calls", "judge_prompt_tokens", "judge_sampled_tokens")
 """Parts of a charge that the environment counts, by the name of its counter."""
+
+FLAGS = ("unmetered_tokens", "unpriced")
+"""Parts of a charge that say it is too low."""
 
 CACHED = ("cache_read_tokens", "cache_write_tokens")
 """Parts of a charge that a segment has under the same name."""
@@ -279,5 +300,5 @@ def _digest(event: Event) -> str:
 
 
 def _add(a: Charge, b: Charge) -> Charge:
-    values = {f: getattr(a, f) + getattr(b, f) for f in Charge.__struct_fields__ if f != "unmetered_tokens"}
-    return Charge(**values, unmetered_tokens=a.unmetered_tokens or b.unmetered_tokens)
+    sums = {f: getattr(a, f) + getattr(b, f) for f in Charge.__struct_fields__ if f not in FLAGS}
+    return Charge(**sums, **{f: getattr(a, f) or getattr(b, f) for f in FLAGS})
