@@ -28,7 +28,7 @@ from whale_bench.agents.protocol import Opening
 from whale_bench.harness.base import Act, Ask, Nudge, Reply, Stop, Turn, View
 from whale_bench.harness.host import HarnessHost
 from whale_bench.harness.provenance import is_sampled
-from whale_bench.ledger import CACHED, COUNTED, Charge
+from whale_bench.ledger import CACHED, COUNTED, Charge, parts
 from whale_bench.models.base import (
     Backend,
     Generation,
@@ -201,8 +201,8 @@ class _Progress:
             sampled_tokens=self.sampled + lost_sampled,
             model_calls=len(tokens),
             unmetered_tokens=self.asking or not self.metered or any(None in pair for pair in tokens),
-            **{name: int(counters.get(name, 0)) for name in COUNTED},
-            **self.cached(),
+            **parts(counters, COUNTED),
+            **parts(self.cached(), CACHED),
         )
 
 

@@ -33,7 +33,7 @@ from whale_bench.agents.names import is_own_agent, read_name
 from whale_bench.engine import Agent, LostRolloutError, Task, env_options, rollout
 from whale_bench.harness.check import check_rollouts
 from whale_bench.harness.host import load_harness
-from whale_bench.ledger import CACHED, COUNTED, Charge, Ledger
+from whale_bench.ledger import CACHED, COUNTED, Charge, Ledger, parts
 from whale_bench.models import Backend, Message, Sampling, TokenBackend, load_backend
 from whale_bench.models.registry import LOADED, one_address
 from whale_bench.plan import EvalPlan, check_same, plan_of, resolve
@@ -426,7 +426,7 @@ def charge_of(row: Outcome) -> Charge:
         model_calls=row.model_calls,
         seconds=row.seconds,
         unmetered_tokens=row.prompt_tokens is None or row.sampled_tokens is None,
-        **{name: int(row.metrics.get(name, 0)) for name in (*COUNTED, *CACHED)},
+        **parts(row.metrics, (*COUNTED, *CACHED)),
     )
 
 

@@ -21,7 +21,7 @@ Not covered: budgets over several runs, and the price of a token.
 import hashlib
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self
@@ -104,6 +104,11 @@ FLAGS = ("unmetered_tokens", "unpriced")
 
 CACHED = ("cache_read_tokens", "cache_write_tokens")
 """Parts of a charge that a segment has under the same name."""
+
+
+def parts(counters: Mapping[str, float], names: Iterable[str]) -> dict[str, Any]:
+    """The parts of a charge that a rollout's counters hold, by name; 0 where they hold none."""
+    return {name: int(counters.get(name, 0)) for name in names}
 
 
 class Event(NamedTuple):

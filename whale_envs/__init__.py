@@ -7,7 +7,7 @@ Importing this package registers its environments with Gymnasium. It loads neith
 model client nor a JVM.
 """
 
-from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 import gymnasium
 
@@ -33,11 +33,6 @@ from whale_envs.errors import (
 )
 from whale_envs.spaces import UnicodeText
 from whale_envs.suite import DOMAINS, Domain, get_domain, load_examples, make_env
-
-try:
-    __version__ = version("whale-envs")
-except PackageNotFoundError:  # a source tree on the path, not installed
-    __version__ = "0+unknown"
 
 for _domain in DOMAINS.values():
     if _domain.env_id not in gymnasium.registry:
@@ -68,3 +63,14 @@ __all__ = [
     "make_env",
     "parse_action",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "__version__":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib.metadata import PackageNotFoundError, version  # a tenth of what importing us takes
+
+    try:
+        return version("whale-envs")
+    except PackageNotFoundError:  # a source tree on the path, not installed
+        return "0+unknown"

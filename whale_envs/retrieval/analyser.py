@@ -15,6 +15,7 @@ words here and nothing there), and words of more than 255 characters made of low
 Not covered: other languages' stop words and stemmers, and phrases: a query is a bag of words here too.
 """
 
+import functools
 import re
 
 from whale_envs.retrieval.porter import stem
@@ -86,7 +87,7 @@ _BETWEEN_DIGITS = (
 )
 _LOW_LINES = r"\u202f\u203f\u2040\u2054\ufe33\ufe34\ufe4d-\ufe4f\uff3f"
 _RUN = rf"[^\W{_OUT}](?:[^\W{_OUT}]+|[{_MARKS}]+)*"
-_ANY_WORD = re.compile(
+_ANY_WORD = (
     rf"[{_ALONE}][{_MARKS}]*"
     rf"|[{_EMOJI}](?:[{_MARKS}\U0001f3fb-\U0001f3ff]|(?<=\u200d)[{_EMOJI}])*"
     rf"|[{_UNSPACED}][{_UNSPACED}{_MARKS}]*"
@@ -101,11 +102,17 @@ _ASCII_WORD = re.compile(
 
 def words(text: str) -> list[str]:
     """The words of `text` in order, as they stand, none longer than MAX_WORD_CHARS."""
-    found = (_ASCII_WORD if text.isascii() else _ANY_WORD).findall(text)
+    found = (_ASCII_WORD if text.isascii() else _any_word()).findall(text)
     if len(text) <= MAX_WORD_CHARS or max(map(len, found), default=0) <= MAX_WORD_CHARS:
         return found
     pieces = range(0, len(text), MAX_WORD_CHARS)
     return [word[i : i + MAX_WORD_CHARS] for word in found for i in pieces[: -(-len(word) // MAX_WORD_CHARS)]]
+
+
+@functools.cache
+def _any_word() -> re.Pattern[str]:
+    """Compiled when it is first needed, for that takes 20 ms."""
+    return re.compile(_ANY_WORD)
 
 
 def term(word: str) -> str:
