@@ -124,7 +124,7 @@ class ProcessHarness(HarnessHost):
         strict: bool = False,
     ) -> None:
         self.name = str(path)
-        self.source = _read(Path(path)) if source is None else source
+        self.source = read_source(Path(path)) if source is None else source
         self.restarts = 0
         self._start = Start(self.name, self.source, strict)
         self._call_seconds, self._memory_mb, self._unsafe = call_seconds, memory_mb, unsafe
@@ -307,7 +307,12 @@ class _Pending:
             self.future.set_exception(error)
 
 
-def _read(path: Path) -> str:
+def read_source(path: Path) -> str:
+    """The text of a harness file.
+
+    Raises:
+        HarnessFileError: it cannot be read.
+    """
     try:
         return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
