@@ -37,12 +37,12 @@ _MOST_WORDS = 2000
 
 
 class Start(msgspec.Struct, frozen=True):
-    """The first thing a worker is told: the harness, as the host read it, and its time limits."""
+    """The first thing a worker is told: the harness, as the host read it."""
 
     path: str
     source: str
-    load_seconds: float
-    call_seconds: float
+    strict: bool = False
+    """See `answer_call`."""
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -50,11 +50,22 @@ class Call(msgspec.Struct, frozen=True):
 
     view: View
     reply: Reply | None = None
+    number: int = 0
+    """Of the call in its worker, from 1."""
 
 
-class Answer(msgspec.Struct, frozen=True):
+class Answer(msgspec.Struct, frozen=True, tag="answer"):
     decision: Ask | Act | Nudge | Stop
     state: dict[str, Any]
+    number: int = 0
+
+
+class Fault(msgspec.Struct, frozen=True, tag="fault"):
+    """A `HarnessFault` on its way to the host."""
+
+    number: int
+    """Of the call; 0 while the file was loaded."""
+    text: str
 
 
 class HarnessFault(Exception):  # noqa: N818 - it is the harness that is at fault, not this code
@@ -97,13 +108,23 @@ def load(source: str, filename: str) -> tuple[BaseHarness, Settings]:
         raise HarnessFault(f"{_where(error, filename, found)}: {_words(error)}") from error
 
 
-def answer_call(harness: BaseHarness, call: Call, filename: str = "harness.py") -> Answer:
+def answer_call(
+    harness: BaseHarness, call: Call, filename: str = "harness.py", *, strict: bool = False
+) -> Answer:
     """Runs the hooks of one call.
 
+    Args:
+        harness: whose hooks.
+        call: what is asked; the harness may change `view.state`.
+        filename: of its file.
+        strict: whether to find out if the rest of what a hook was given was changed.
+
     Raises:
-        HarnessFault: a hook raised, or returned what the contract does not allow.
+        HarnessFault: a hook raised, or returned what the contract does not allow, or, if `strict`,
+            changed what it was given.
     """
     view, reply = call.view, call.reply
+    given = _given(call) if strict else b""
     hook: Any = harness.stop
     try:
         decision: Any
@@ -119,6 +140,8 @@ def answer_call(harness: BaseHarness, call: Call, filename: str = "harness.py") 
             if type(decision) not in (Act, Nudge, Stop):
                 raise _fault(hook, filename, f"read must return Act, Nudge or Stop, got {decision!r:.80}")
             decision = _written(decision, hook, filename)
+        if strict and _given(call) != given:
+            raise _fault(hook, filename, f"{hook.__name__} changed the view or the reply that it was given")
         if type(view.state) is not dict:
             raise _fault(hook, filename, f"view.state must be a dict, got {view.state!r:.80}")
         state = msgspec.json.encode(_encodable(view.state))
@@ -128,7 +151,27 @@ def answer_call(harness: BaseHarness, call: Call, filename: str = "harness.py") 
         raise HarnessFault(f"{_where(error, filename, hook)}: {_words(error)}") from error
     if len(state) > STATE_BYTES:
         raise _fault(hook, filename, f"view.state takes {len(state)} bytes, more than {STATE_BYTES}")
-    return Answer(decision, msgspec.json.decode(state))
+    return Answer(decision, msgspec.json.decode(state), call.number)
+
+
+def check_answer(answer: Answer, call: Call) -> None:
+    """Looks at an answer from a worker again, in the host: the harness had its hands on the worker.
+
+    Raises:
+        HarnessFault: it is not what `answer_call` could have returned.
+    """
+    allowed = (Ask, Stop) if call.reply is None else (Act, Nudge, Stop)
+    if not isinstance(answer.decision, allowed):
+        raise HarnessFault(f"answered with {type(answer.decision).__name__} where it may not")
+    if isinstance(answer.decision, Ask):
+        _checked(answer.decision.messages, None, "its process")
+    if len(msgspec.json.encode(answer.state)) > STATE_BYTES:
+        raise HarnessFault(f"view.state takes more than {STATE_BYTES} bytes")
+
+
+def _given(call: Call) -> bytes:
+    """Everything that a hook may read and not write."""
+    return msgspec.json.encode([msgspec.structs.replace(call.view, state={}), call.reply])
 
 
 def _settings(harness: BaseHarness, filename: str) -> Settings:
@@ -200,6 +243,8 @@ def _where(error: BaseException, filename: str, thing: Any) -> str:
 
 def _line_of(thing: Any, filename: str) -> str:
     """file:line where a function or class of the harness file begins; of a hook, else its class."""
+    if thing is None:
+        return filename
     try:
         code = inspect.unwrap(thing)
         if inspect.getsourcefile(code) != filename:

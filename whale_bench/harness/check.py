@@ -3,70 +3,89 @@
     findings = asyncio.run(check_harness("mine.py"))
 
 A finding is one line with file and line. Checked: the file loads and its constants have the right
-types; its options exist in the environment; a few rollouts of each domain in which a scripted model
-replies with an ordinary action, nothing, and nonsense run without a fault; the same calls get the
-same answers when made twice, and when made in another order in another process; what it acts with
-stands in the reply.
+types; what it imports and reaches for; its options exist in the environment and lie within its bounds;
+a few rollouts of each domain in which a scripted model replies with an ordinary action, a call of the
+tool, nothing, and nonsense run without a fault; nothing but `view.state` of what a hook is given is
+changed; the same calls get the same answers when made twice, and when made in another order in another
+process; what it acts with stands in the reply; no text or answer of a mini example to score stands in
+the file; on request, that it differs from a parent in its prompts only.
 
-Not covered: hostile files, and harnesses that behave differently only later in a rollout.
+Not covered: harnesses that behave differently only later in a rollout, and hints in the prompt, which
+take rollouts to find (`canaries.py`).
 """
 
-import copy
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
 
-import msgspec
+from whale_bench.harness.answers import holds_answers
+from whale_bench.harness.dry_run import Exchange, check_provenance, check_rollouts, line_of, replay
+from whale_bench.harness.findings import Finding
+from whale_bench.harness.host import HarnessHost, ProcessHarness, read_source
+from whale_bench.harness.prompt_only import prompt_only
+from whale_bench.harness.reach import reaches
+from whale_envs import DOMAINS, load_examples
+from whale_envs.errors import HarnessFileError
 
-from whale_bench.harness.base import Act, Ask, Reply, Stop, Turn, View
-from whale_bench.harness.host import HarnessHost, HostDecision, ProcessHarness
-from whale_bench.harness.provenance import is_sampled
-from whale_envs import DOMAINS, RolloutError, make_env
-from whale_envs.errors import HarnessFileError, UnknownNameError
-from whale_envs.seeding import derive_rng, derive_seed
+__all__ = ["Exchange", "Finding", "check_harness", "check_rollouts", "check_source", "fitting_domains"]
 
-
-class Finding(NamedTuple):
-    """Something in a harness file that breaks the contract."""
-
-    domain: str
-    """Where it showed; empty where it is the file itself."""
-    message: str
-    """With file and line."""
+SCORED = ("harness", "dev", "test")
+"""Splits whose answers no harness may hold; worked examples come from "weight"."""
 
 
-class Exchange(NamedTuple):
-    """One call of a dry run and its answer."""
-
-    view: View
-    reply: Reply | None
-    decision: HostDecision
-    state: dict[str, object]
-
-
-REPLIES = ("an ordinary action", "", "I am not sure. <b>{}</b> \u2654 [ ]")
-"""Replies the scripted model gives in turn; the first stands for an action of the environment."""
-
-
-async def check_harness(path: str | Path, domains: tuple[str, ...] | None = None) -> list[Finding]:
+async def check_harness(
+    path: str | Path,
+    domains: tuple[str, ...] | None = None,
+    *,
+    prompt_only_of: str | None = None,
+    unsafe: bool = False,
+) -> list[Finding]:
     """Findings about a harness file; none means that the contract holds as far as this looks.
 
     Args:
         path: the file.
         domains: where to try it; None tries it wherever the environment has all of its ENV_OPTIONS,
             and if there is no such environment, everywhere.
+        prompt_only_of: the source of a parent, from which it may differ in its prompts only.
+        unsafe: run it even where it cannot be confined.
+
+    Raises:
+        UsageError: it would not be confined here, and `unsafe` is not given.
+        ValueError: the parent cannot be read.
     """
-    findings = []
     try:
-        async with ProcessHarness(Path(path)) as harness, ProcessHarness(Path(path)) as other:
-            for domain in domains or fitting_domains(harness):
+        source = read_source(Path(path))
+    except HarnessFileError as error:
+        return [Finding("", _placed(str(error), str(path)))]
+    return await check_source(source, str(path), domains, prompt_only_of=prompt_only_of, unsafe=unsafe)
+
+
+async def check_source(
+    source: str,
+    name: str,
+    domains: tuple[str, ...] | None = None,
+    *,
+    prompt_only_of: str | None = None,
+    unsafe: bool = False,
+) -> list[Finding]:
+    """As `check_harness`, of a text; `name` is what findings call its file."""
+    findings = [Finding("", f"{name}:{line}: {what}") for line, what in reaches(source)]
+    if prompt_only_of is not None and (difference := prompt_only(source, prompt_only_of)) is not None:
+        findings.append(Finding("", f"{name}:{difference.line}: {difference.message}"))
+    hosts = [ProcessHarness(name, source=source, unsafe=unsafe, strict=strict) for strict in (True, False)]
+    try:
+        async with hosts[0] as harness, hosts[1] as other:
+            tried = domains or fitting_domains(harness)
+            findings += _out_of_bounds(harness, tried, anywhere=domains is not None)
+            for domain in tried:
+                findings += _answers(source, name, domain)
                 try:
                     exchanges = await check_rollouts(harness, domain)
-                    _check_provenance(harness, exchanges)
-                    await _replay(other, domain, exchanges)
+                    check_provenance(harness, exchanges)
+                    await replay(other, domain, exchanges)
                 except HarnessFileError as error:
-                    findings.append(Finding(domain, str(error)))
+                    findings.append(Finding(domain, _placed(str(error), name)))
     except HarnessFileError as error:
-        findings.append(Finding("", str(error)))
+        return [Finding("", _placed(str(error), name))]
     return findings
 
 
@@ -77,92 +96,38 @@ def fitting_domains(harness: HarnessHost) -> tuple[str, ...]:
     return fitting or tuple(DOMAINS)
 
 
-async def check_rollouts(harness: HarnessHost, domain: str) -> list[Exchange]:
-    """Plays a short rollout of the domain with each scripted reply; returns every call and answer.
-
-    Raises:
-        HarnessFileError: the first fault, with file and line.
-    """
-    from whale_bench.engine import env_options  # the engine imports the host
-
-    try:
-        options = env_options(domain, harness)
-    except UnknownNameError as error:
-        raise HarnessFileError(f"{harness.name}:1: {error}") from error
-    exchanges: list[Exchange] = []
-    try:
-        for reply in REPLIES:
-            await _dry_run(harness, domain, reply, options, exchanges)
-    except RolloutError as error:
-        raise HarnessFileError(error.detail or str(error)) from error
-    return exchanges
-
-
-async def _dry_run(
-    harness: HarnessHost, domain: str, text: str, options: dict[str, int], exchanges: list[Exchange]
-) -> None:
-    env = make_env(domain, split="dev", **options)
-    opening, info = env.reset(options={"example_id": env.examples[0].id})
-    view = View(domain, opening, opening, max_turns=env.max_turns, seed=derive_seed("check", 0))
-    rng = derive_rng("check", 0)
-    for _ in range(min(2, env.max_turns)):
-        reply = Reply(env.random_action(rng) if text == REPLIES[0] else text)
-        decision = await _twice(harness, view, None, exchanges)
-        if isinstance(decision, Stop):
-            return
-        decision = await _twice(harness, view, reply, exchanges)
-        if isinstance(decision, Stop | Ask):
-            return
-        if isinstance(decision, Act):
-            observation, _, terminated, truncated, info = await env.astep(decision.action)
-            if terminated or truncated:
-                return
-            turn = Turn(reply, decision.action, observation, info["feedback"], info["event"])
-            view.observation = observation
-        else:
-            turn = Turn(reply, None, decision.message, decision.message, "nudge")
-        view.turns += (turn,)
+def _out_of_bounds(harness: HarnessHost, domains: tuple[str, ...], *, anywhere: bool) -> list[Finding]:
+    """Options that the host would hold within bounds: in any of the domains, or else in all of them."""
+    settings = harness.settings
+    asked = {**settings.env_options, **({"max_turns": settings.max_turns} if settings.max_turns else {})}
+    findings = []
+    for name, value in asked.items():
+        bounds: Mapping[str, tuple[int, int]] = {
+            domain: DOMAINS[domain].module.ENV.BOUNDS[name]
+            for domain in domains
+            if name in DOMAINS[domain].module.ENV.BOUNDS
+        }
+        outside = [domain for domain, (low, high) in bounds.items() if not low <= value <= high]
+        if outside and (anywhere or len(outside) == len(bounds)):
+            constant = "MAX_TURNS" if name == "max_turns" else "ENV_OPTIONS"
+            low, high = bounds[outside[0]]
+            place = f"{harness.name}:{line_of(harness.source, constant)}"
+            findings.append(Finding(outside[0], f"{place}: {name} is {value}, outside {low} to {high}"))
+    if settings.max_tokens is not None and settings.max_tokens < 1:
+        place = f"{harness.name}:{line_of(harness.source, 'MAX_TOKENS')}"
+        findings.append(Finding("", f"{place}: MAX_TOKENS is {settings.max_tokens}, below 1"))
+    return findings
 
 
-async def _twice(
-    harness: HarnessHost, view: View, reply: Reply | None, exchanges: list[Exchange]
-) -> HostDecision:
-    asked = _snapshot(view)
-    decision, state = await harness.call(view, reply)
-    exchanges.append(Exchange(asked, reply, decision, state))
-    await _compare(harness, exchanges[-1], "answered the same call in two ways")
-    view.state = copy.deepcopy(state)
-    return decision
+def _answers(source: str, name: str, domain: str) -> list[Finding]:
+    examples = [example for split in SCORED for example in load_examples(domain, "mini", split)]
+    return [
+        finding._replace(message=f"{name}:{finding.message}") for finding in holds_answers(source, examples)
+    ]
 
 
-async def _compare(harness: HarnessHost, first: Exchange, difference: str) -> None:
-    decision, state = await harness.call(_snapshot(first.view), first.reply)
-    if (decision, state) != (first.decision, first.state):
-        hook = "messages" if first.reply is None else "read"
-        before, after = (first.decision, decision) if decision != first.decision else (first.state, state)
-        raise HarnessFileError(f"{harness.name}:1: {hook} {difference}: {before!r:.100} and {after!r:.100}")
-
-
-def _snapshot(view: View) -> View:
-    return msgspec.structs.replace(view, state=copy.deepcopy(view.state))
-
-
-async def _replay(harness: HarnessHost, domain: str, exchanges: list[Exchange]) -> None:
-    """Makes the calls again, shuffled, in a process that has seen none of them."""
-    shuffled = list(exchanges)
-    derive_rng("check", 1, domain).shuffle(shuffled)
-    try:
-        for exchange in shuffled:
-            await _compare(harness, exchange, "answered otherwise in another process or order")
-    except RolloutError as error:
-        raise HarnessFileError(error.detail or str(error)) from error
-
-
-def _check_provenance(harness: HarnessHost, exchanges: list[Exchange]) -> None:
-    for exchange in exchanges:
-        decision, reply = exchange.decision, exchange.reply
-        if reply is not None and isinstance(decision, Act) and not is_sampled(decision.action, [reply.text]):
-            raise HarnessFileError(
-                f"{harness.name}:1: read acts with {decision.action!r:.60}, "
-                f"which does not stand in the reply {reply.text!r:.60}"
-            )
+def _placed(message: str, name: str) -> str:
+    """With a line, also where only the file is known."""
+    if Finding("", message).file == name:
+        return message
+    return f"{name}:1: {message.removeprefix(f'{name}: ')}"

@@ -1,59 +1,49 @@
-"""A harness file's own process: answers calls as JSON lines, one at a time.
+"""Inside a harness's worker: answers calls as JSON lines, in the order in which they came.
 
-    python -I -m whale_bench.harness.worker
+The first line in is a `Start`, with the harness's source as the host read it; the first line out is the
+harness's settings or a fault. Then comes one line out for each line in, at once, so that the host knows
+which call is running. Lines that came together are read together. Before each call Python's own random
+numbers are seeded from the rollout's seed, so that a harness that draws from them can be replayed.
 
-The first line in is a `Start`, with the harness's source as the host read it; the first line out is
-the harness's settings or a fault. Then comes one line out for each line in. What harness code prints
-goes to standard error, never into the protocol. An alarm ends this process when a call takes longer
-than the host would wait, so that it outlives no host.
+What harness code prints goes nowhere, never into the protocol.
 
-Not covered: limits on memory; the host, too, kills this process when it takes too long.
+Not covered: the walls around this process and its end, which are `whale_envs.sandbox.confined`'s; a
+harness that writes to the protocol's descriptor, which the host takes for a fault.
 """
 
 import os
-import signal
-import sys
+import random
 
 import msgspec
 
-from whale_bench.harness.calls import Call, HarnessFault, Start, answer_call, load
+from whale_bench.harness.calls import Call, Fault, HarnessFault, Start, answer_call, load
 
 
-def serve(calls: int, answers: int) -> None:
-    """Reads calls from one file descriptor and writes answers to another until the end of input."""
+def serve(descriptor: int) -> None:
+    """Answers until the host closes its end."""
     decoder = msgspec.json.Decoder(Call)
-    with os.fdopen(calls, "rb") as source, os.fdopen(answers, "wb") as sink:
-        line = source.readline()
+    with os.fdopen(descriptor, "rb", buffering=262_144, closefd=False) as lines:
+        line = lines.readline()
         if not line:
             return
         start = msgspec.json.decode(line, type=Start)
-        signal.setitimer(signal.ITIMER_REAL, start.load_seconds)
+        random.seed(0)
         try:
             harness, settings = load(start.source, start.path)
         except HarnessFault as fault:
-            sink.write(_line({"fault": str(fault)}))
+            _write(descriptor, Fault(0, str(fault)))
             return
-        answer = _line(settings)
-        while True:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            sink.write(answer)
-            sink.flush()
-            if not (line := source.readline()):
-                return
-            signal.setitimer(signal.ITIMER_REAL, start.call_seconds)
+        _write(descriptor, settings)
+        while line := lines.readline():
+            call = decoder.decode(line)
+            random.seed(f"{call.view.seed} {len(call.view.turns)} {call.reply is None}")
             try:
-                answer = _line(answer_call(harness, decoder.decode(line), start.path))
+                _write(descriptor, answer_call(harness, call, start.path, strict=start.strict))
             except HarnessFault as fault:
-                answer = _line({"fault": str(fault)})
+                _write(descriptor, Fault(call.number, str(fault)))
 
 
-def _line(value: object) -> bytes:
-    return msgspec.json.encode(value) + b"\n"
-
-
-if __name__ == "__main__":
-    calls, answers = os.dup(0), os.dup(1)
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    os.dup2(2, 1)
-    sys.stdout = sys.stderr
-    serve(calls, answers)
+def _write(descriptor: int, value: object) -> None:
+    left = memoryview(msgspec.json.encode(value) + b"\n")
+    while left:
+        left = left[os.write(descriptor, left) :]

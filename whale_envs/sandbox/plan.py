@@ -17,7 +17,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import IO
@@ -40,8 +40,8 @@ _PRELOAD = (
     *("traceback", "types", "typing", "numpy", "sympy", "scipy"),
 )
 
-_BOOT = """
-import importlib.machinery, sys, types
+_ANONYMOUS = """
+import importlib.machinery
 loader = importlib.machinery.SourceFileLoader
 def code(self, name, found=loader.get_code):
     if not name.startswith("whale_envs."):
@@ -49,11 +49,13 @@ def code(self, name, found=loader.get_code):
     shown = f"<sandbox {name.rpartition('.')[2]}>"  # programs see these frames, and no path of ours
     return compile(self.get_data(self.path), shown, "exec", dont_inherit=True)
 loader.get_code = code
+"""
+_BOOT = """
+import sys, types
 for name, path in zip(("whale_envs", "whale_envs.sandbox"), sys.argv[2:]):
     sys.modules[name] = types.ModuleType(name)
     sys.modules[name].__path__ = [path]
-from whale_envs.sandbox.warm.keeper import main
-del loader.get_code
+from whale_envs.sandbox.warm.MODULE import main
 main(int(sys.argv[1]))
 """
 
@@ -101,17 +103,36 @@ def start(settings: Settings) -> tuple["subprocess.Popen[bytes]", socket.socket,
         InfrastructureError: no process can be started.
         UsageError: this system cannot fork.
     """
+    return launch(
+        "keeper", _config(settings), what="the Python tool", stdin=subprocess.DEVNULL, anonymous=True
+    )
+
+
+def launch(
+    module: str, config: Mapping[str, object], *, what: str, stdin: int, anonymous: bool = False
+) -> tuple["subprocess.Popen[bytes]", socket.socket, IO[bytes]]:
+    """A bare interpreter that runs `main` of a module of `warm`, which reads `config` from its socket.
+
+    `anonymous`: its frames show no path of ours, at the cost of compiling it anew.
+
+    Raises:
+        InfrastructureError: no process can be started.
+        UsageError: this system cannot fork; `what` is what needs it.
+    """
     if not hasattr(os, "fork"):
-        raise UsageError(f"the Python tool needs a system that can fork, not {sys.platform}")
+        raise UsageError(f"{what} needs a system that can fork, not {sys.platform}")
     ours, theirs = socket.socketpair()
     complaints = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
     folder = Path(__file__).resolve().parent
     base = getattr(sys, "_base_executable", sys.executable) or sys.executable
-    command = [base, "-s", "-S", "-P", "-B", "-c", _BOOT, str(theirs.fileno())]
+    boot = _BOOT.replace("MODULE", module)
+    if anonymous:
+        boot = f"{_ANONYMOUS}{boot}".replace("\nmain(", "\ndel loader.get_code\nmain(")
+    command = [base, "-s", "-S", "-P", "-B", "-c", boot, str(theirs.fileno())]
     try:
         process = subprocess.Popen(
             [*command, str(folder.parent), str(folder)],
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=subprocess.DEVNULL,
             stderr=complaints,
             pass_fds=[theirs.fileno()],
@@ -121,11 +142,11 @@ def start(settings: Settings) -> tuple["subprocess.Popen[bytes]", socket.socket,
     except OSError as error:
         ours.close()
         complaints.close()
-        raise InfrastructureError(f"cannot start the sandbox: {error}") from error
+        raise InfrastructureError(f"cannot start {what}'s process: {error}") from error
     finally:
         theirs.close()
     with contextlib.suppress(OSError):
-        ours.sendall(json.dumps(_config(settings)).encode() + b"\n")
+        ours.sendall(json.dumps(config).encode() + b"\n")
     return process, ours, complaints
 
 
@@ -149,20 +170,13 @@ def _clean_environment() -> dict[str, str]:
 
 def _config(settings: Settings) -> dict[str, object]:
     found, sites = _find(PACKAGES)
-    stdlib = {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}
-    ours = Path(__file__).resolve().parents[2]
-    hidden = {
-        str(ours),
-        *sites,
-        *(p for p in sys.path if p and Path(p).is_dir() and not _standard(p, stdlib)),
-    }
     cpus = os.cpu_count() or 1
     return {
         "host_pid": os.getpid(),
         "prefix": sys.base_prefix,
         "packages": found,
         "sites": sites,
-        "hidden": sorted(hidden),
+        "hidden": hidden_folders(sites),
         "preload": _PRELOAD,
         "limits": asdict(settings.limits),
         "without": settings.without,
@@ -176,6 +190,14 @@ def _config(settings: Settings) -> dict[str, object]:
         "total_mb": max(256, _available_mb() // 2),
         "scratch": str(Path(tempfile.gettempdir()) / f"whale-sandbox-{os.getpid()}-{os.urandom(4).hex()}"),
     }
+
+
+def hidden_folders(sites: Iterable[str]) -> list[str]:
+    """What must not show inside: this project, those folders, and whatever else can be imported from."""
+    stdlib = {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}
+    ours = Path(__file__).resolve().parents[2]
+    others = (path for path in sys.path if path and Path(path).is_dir() and not _standard(path, stdlib))
+    return sorted({str(ours), *sites, *others})
 
 
 def _standard(path: str, stdlib: Iterable[str]) -> bool:

@@ -30,6 +30,4 @@ class Harness(BaseHarness):
             return Nudge(" ".join(sorted(sys.modules)))
         if reply.text == "input":
             return Nudge(repr(sys.stdin.read()))
-        if reply.text == "id":
-            return Nudge(f"{os.getpid()} {os.getsid(0)}")
         return Act(reply.text)

@@ -18,7 +18,7 @@ from typing import Any
 
 from whale_envs.sandbox.warm import watch, wire
 from whale_envs.sandbox.warm.cells import Cell
-from whale_envs.sandbox.warm.template import Walls
+from whale_envs.sandbox.warm.jail import Walls
 
 EVERY = 0.05
 """Seconds between two looks, where these are cheap."""

@@ -20,19 +20,32 @@ import os
 import resource
 import signal
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from whale_envs.sandbox.warm import landlock, linux, program, rootfs, seccomp
-
-if TYPE_CHECKING:
-    from whale_envs.sandbox.warm.template import Walls
 
 SETUP_FAILED = 199
 """Exit status of a child that could not put up its walls."""
 
 _MIB = 2**20
 _SPARE = 32 * _MIB
+
+
+@dataclass(frozen=True, slots=True)
+class Walls:
+    """Which layers are active."""
+
+    namespaces: bool
+    readable: list[str] | None
+    """Paths for Landlock, None where it is not active."""
+    seccomp: bool
+
+    @property
+    def processes(self) -> bool:
+        """Whether programs may start processes: only where the kernel ends them all with the first."""
+        return self.namespaces or not self.seccomp
 
 
 def environment(config: dict[str, Any]) -> dict[str, str]:
@@ -86,10 +99,30 @@ def remove_tree(path: str) -> None:
         os.rmdir(path)  # noqa: PTH106
 
 
+def be_first_to_die() -> None:
+    """Makes this process and its children the kernel's choice when the whole machine runs out of memory."""
+    try:
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
+    except OSError:
+        return
+
+
+def limit(name: str, soft: int, hard: int | None = None) -> None:
+    """Sets one of this process's limits, as far as it may be raised."""
+    kind = getattr(resource, f"RLIMIT_{name}", None)
+    if kind is None:
+        return
+    hard = soft if hard is None else hard
+    most = resource.getrlimit(kind)[1]
+    if most != resource.RLIM_INFINITY:
+        soft, hard = min(soft, most), min(hard, most)
+    resource.setrlimit(kind, (soft, hard))
+
+
 class Jail:
     """Everything that can be prepared once for all children."""
 
-    def __init__(self, walls: "Walls", config: dict[str, Any]) -> None:
+    def __init__(self, walls: Walls, config: dict[str, Any]) -> None:
         limits: dict[str, int] = config["limits"]
         self._config = config
         self._walls = walls
@@ -103,7 +136,7 @@ class Jail:
             mapped = (
                 int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
             )
-            self._be_first_to_die()
+            be_first_to_die()
         self._processes = (limits["processes"], limits["processes"])
         self._all_processes = (config["total_processes"], config["total_processes"])
         self._descriptors = (limits["descriptors"], limits["descriptors"])
@@ -111,14 +144,6 @@ class Jail:
         self._highest = max(4096, limits["descriptors"])
         if walls.readable is not None:
             self._landlock = landlock.Rules(walls.readable)
-
-    @staticmethod
-    def _be_first_to_die() -> None:
-        """Makes children the kernel's choice when the whole machine runs out of memory."""
-        try:
-            Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
-        except OSError:
-            return
 
     def become_child(self, descriptors: list[int], cell: int) -> NoReturn:
         """In the fresh child: the walls, then the program, then the end."""
@@ -178,9 +203,4 @@ class Jail:
             ("NICE", 0, 0),
             ("SIGPENDING", 1024, 1024),
         ):
-            kind = getattr(resource, f"RLIMIT_{name}", None)
-            if kind is not None:
-                most = resource.getrlimit(kind)[1]
-                if most != resource.RLIM_INFINITY:
-                    soft, hard = min(soft, most), min(hard, most)
-                resource.setrlimit(kind, (soft, hard))
+            limit(name, soft, hard)

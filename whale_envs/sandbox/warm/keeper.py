@@ -17,11 +17,11 @@ import os
 import select
 import signal
 import socket
+from functools import partial
 from typing import Any
 
 from whale_envs.sandbox.warm import landlock, linux, rootfs, seccomp
-from whale_envs.sandbox.warm.supervisor import Supervisor
-from whale_envs.sandbox.warm.template import Walls
+from whale_envs.sandbox.warm.jail import Walls
 
 _NOBODY = 65534
 _TRUNCATES = 3
@@ -40,15 +40,17 @@ Layer = dict[str, str | bool]
 
 def main(descriptor: int) -> None:
     """Runs until the host closes the socket or ends; `descriptor` is that socket."""
+    from whale_envs.sandbox.warm.supervisor import Supervisor  # not for who only wants `build`
+
     control = socket.socket(fileno=descriptor)
-    config = json.loads(_read_line(control))
+    config = json.loads(read_line(control))
     os.setsid()
     if os.getppid() != config["host_pid"]:
         return
-    host = _watch(config["host_pid"])
+    host = watch(config["host_pid"])
     config["nice"] = _go_first()
     layers: list[Layer] = []
-    walls = _build(config, layers)
+    walls = build(config, layers)
     reader, writer = os.pipe()
     inside = os.fork()
     if inside == 0:
@@ -64,7 +66,7 @@ def main(descriptor: int) -> None:
     _wait(inside, host, config["host_pid"])
 
 
-def _read_line(control: socket.socket) -> bytes:
+def read_line(control: socket.socket) -> bytes:
     line = bytearray()
     while not line.endswith(b"\n"):
         part = control.recv(65536)
@@ -84,7 +86,7 @@ def _go_first() -> int:
     return own
 
 
-def _watch(pid: int) -> int | None:
+def watch(pid: int) -> int | None:
     """A descriptor that becomes readable when that process ends; None on an old kernel."""
     try:
         return os.pidfd_open(pid)
@@ -93,7 +95,7 @@ def _watch(pid: int) -> int | None:
 
 
 def _wait(inside: int, host: int | None, host_pid: int) -> None:
-    child = _watch(inside)
+    child = watch(inside)
     watched = [fd for fd in (host, child) if fd is not None]
     while True:
         select.select(watched, [], [], None if len(watched) == 2 else 0.5)
@@ -110,10 +112,15 @@ def _wait(inside: int, host: int | None, host_pid: int) -> None:
 # --- the walls -----------------------------------------------------------------------------------
 
 
-def _build(config: dict[str, Any], layers: list[Layer]) -> Walls:
+def build(config: dict[str, Any], layers: list[Layer], *, sure: bool = False) -> Walls:
+    """Puts up what the kernel grants around this process; `layers` gets a row for each wall.
+
+    `sure`: the kernel granted namespaces just now, so that they are entered without a trial.
+    """
     without = set(config["without"])
     plan = rootfs.Plan(config["prefix"], tuple(config["packages"]), tuple(config["hidden"]))
-    namespaces = _try(layers, "namespaces", without, lambda: _enter_namespaces(plan), _WHAT_NAMESPACES)
+    enter = partial(_enter_namespaces, plan, sure=sure)
+    namespaces = _try(layers, "namespaces", without, enter, _WHAT_NAMESPACES)
     readable = None
     if _try(layers, "landlock", without, lambda: _landlock(namespaces), _WHAT_LANDLOCK):
         readable = ["/"] if namespaces else rootfs.readable(plan)
@@ -148,13 +155,19 @@ def _try(layers: list[Layer], name: str, without: set[str], step: Any, what: str
     return True
 
 
-def _enter_namespaces(plan: rootfs.Plan) -> None:
+def _enter_namespaces(plan: rootfs.Plan, *, sure: bool) -> None:
     """Moves this process; the next fork is process 1.
 
     Root first builds the file system, which it alone can read, and then becomes nobody; anyone else
     needs the new user namespace to mount at all. A trial in a process of its own comes first, so that
     a refusal half-way leaves this one as it was.
     """
+    if sure:
+        try:
+            _move(plan)
+        except OSError as error:
+            raise SystemExit(f"namespaces, which were granted before, are refused: {error}") from error
+        return
     reader, writer = os.pipe()
     trial = os.fork()
     if trial == 0:

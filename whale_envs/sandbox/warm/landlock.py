@@ -1,7 +1,7 @@
 """Landlock: which files a child may touch, decided by the kernel for the process itself.
 
     rules = Rules(["/usr/lib"])             # once
-    rules.install("/tmp/scratch")           # in each child, after no_new_privileges()
+    rules.install("/tmp/scratch")           # in each child, after no_new_privileges(); or None
 
 Everything else on the file system can be neither opened, listed, made, removed nor run; from ABI 4
 no TCP port can be bound or connected, from ABI 6 no signal and no abstract socket reaches a process
@@ -59,20 +59,22 @@ class Rules:
         null = os.open(os.devnull, os.O_PATH | os.O_CLOEXEC)  # where programs throw away what others print
         self._rules.append(self._rule(null, _READ_ONE_FILE | _WRITE_FILE))
 
-    def install(self, writable: str) -> None:
-        """Restricts this thread and all it will start.
+    def install(self, writable: str | None) -> None:
+        """Restricts this thread and all it will start; `writable` is the one folder to write to, if any.
 
         Raises:
             OSError: the kernel refuses.
         """
         ruleset = check(lib.syscall(*self._create), "landlock_create_ruleset")
-        scratch = os.open(writable, os.O_PATH | os.O_CLOEXEC)
-        own = self._rule(scratch, self._handled & ~_IOCTL_DEV)
-        for rule in (*self._rules, own):
+        rules, opened = list(self._rules), [ruleset]
+        if writable is not None:
+            opened.append(os.open(writable, os.O_PATH | os.O_CLOEXEC))
+            rules.append(self._rule(opened[-1], self._handled & ~_IOCTL_DEV))
+        for rule in rules:
             check(lib.syscall(self._add, ruleset, _PATH_BENEATH, rule, 0), "landlock_add_rule")
         check(lib.syscall(*_words(_RESTRICT_SELF, ruleset, 0)), "landlock_restrict_self")
-        os.close(scratch)
-        os.close(ruleset)
+        for descriptor in opened:
+            os.close(descriptor)
 
     def _rule(self, descriptor: int, rights: int) -> bytes:
         if rights == _READ and os.stat(descriptor).st_mode & 0o170000 != 0o040000:

@@ -10,7 +10,9 @@ else a calculation has no use for. Refused with ENOSYS: calls newer than this li
 flags cannot be read by a filter; libc falls back to clone). `setsid` succeeds and does nothing, so that
 no process leaves its call's scheduling group. `processes=False`, for kernels that grant no pid and
 mount namespaces, also refuses new processes (threads stay possible), signals to and limits and CPUs of
-any process but the caller, and changes to the modes, owners, times and attributes of files.
+any process but the caller, and changes to the modes, owners, times and attributes of files. `threads=False`,
+for a worker that needs neither, also refuses threads, other programs, and leaving its process group or
+its parent's end (PR_SET_PDEATHSIG).
 
 Not covered: what the allowed calls can do to a buggy kernel. This is a shared kernel, not a virtual
 machine.
@@ -69,6 +71,14 @@ _DENIED_ON_THE_HOSTS_FILES = {
 }  # fmt: skip
 """Beyond `_DENIED`, where a child shares the host's processes and its view of the files."""
 
+_DENIED_TO_ONE_THREAD = {
+    "clone": (56, 220),
+    "execve": (59, 221),
+    "execveat": (322, 281),
+    "setpgid": (109, 154),
+}
+"""Beyond both, for a process that is to stay alone."""
+
 _AUDIT_ARCH = (0xC000003E, 0xC00000B7)
 _CLONE, _SOCKETPAIR, _SENDTO, _MMAP = (56, 220), (53, 199), (44, 206), (9, 222)
 _FCNTL, _IOCTL, _PRCTL, _SETSID = (72, 25), (16, 29), (157, 167), (112, 157)
@@ -83,7 +93,7 @@ _FCNTL_DENIED = (8, 10, 15, 1024, 1026, 1031)
 """F_SETOWN, F_SETSIG, F_SETOWN_EX, F_SETLEASE, F_NOTIFY, F_SETPIPE_SZ."""
 _IOCTL_ALLOWED = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 """TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX."""
-_PR_SCHED_CORE = 62
+_PR_SET_PDEATHSIG, _PR_SCHED_CORE = 1, 62
 _DONE, _EPERM, _ENOTTY, _ENOSYS = 0x00050000, 0x00050001, 0x00050019, 0x00050026
 _ALLOW, _KILL_PROCESS = 0x7FFF0000, 0x80000000
 _LOAD, _EQUAL, _GREATER, _ANY_BIT, _RETURN = 0x20, 0x15, 0x25, 0x45, 0x06
@@ -95,7 +105,7 @@ def _op(code: int, value: int, yes: int = 0, no: int = 0) -> bytes:
     return struct.pack("<HBBI", code, yes, no, value)
 
 
-def program(*, processes: bool, pid: int, arch: int = ARCH) -> bytes:
+def program(*, processes: bool, pid: int, threads: bool = True, arch: int = ARCH) -> bytes:
     """The filter as classic BPF instructions."""
     ops = [
         _op(_LOAD, _ARCHITECTURE),
@@ -110,6 +120,8 @@ def program(*, processes: bool, pid: int, arch: int = ARCH) -> bytes:
     denied = {*_BOTH, *(numbers[arch] for numbers in _DENIED.values())}
     if not processes:
         denied |= {numbers[arch] for numbers in _DENIED_ON_THE_HOSTS_FILES.values()}
+    if not threads:
+        denied |= {numbers[arch] for numbers in _DENIED_TO_ONE_THREAD.values()}
     for number in sorted(denied - {-1}):
         ops += [_op(_EQUAL, number, 0, 1), _op(_RETURN, _EPERM)]
     test = [] if processes else [_op(_ANY_BIT, _CLONE_THREAD, 1, 0)]
@@ -140,7 +152,8 @@ def program(*, processes: bool, pid: int, arch: int = ARCH) -> bytes:
     ops += _by_argument(_SOCKETPAIR[arch], 0, [_AF_UNIX], _ALLOW, _EPERM)
     ops += _by_argument(_FCNTL[arch], 1, _FCNTL_DENIED, _EPERM, _ALLOW)
     ops += _by_argument(_IOCTL[arch], 1, _IOCTL_ALLOWED, _ALLOW, _ENOTTY)
-    ops += _by_argument(_PRCTL[arch], 0, [_PR_SCHED_CORE], _EPERM, _ALLOW)
+    prctls = [_PR_SCHED_CORE, *(() if threads else (_PR_SET_PDEATHSIG,))]
+    ops += _by_argument(_PRCTL[arch], 0, prctls, _EPERM, _ALLOW)
     if not processes:
         for numbers in _OWN.values():
             ops += _by_argument(numbers[arch], 0, [pid], _ALLOW, _EPERM)

@@ -26,7 +26,7 @@ from typing import Any
 
 from whale_envs.sandbox.warm import guard, linux, rootfs, watch, wire
 from whale_envs.sandbox.warm.cells import Cell, Request, is_exhaustion, raise_descriptor_limit
-from whale_envs.sandbox.warm.jail import remove_tree, scratch_folder
+from whale_envs.sandbox.warm.jail import Walls, remove_tree, scratch_folder
 from whale_envs.sandbox.warm.links import Link
 from whale_envs.sandbox.warm.program import DONE, NO_MEMORY
 from whale_envs.sandbox.warm.template import (
@@ -36,7 +36,6 @@ from whale_envs.sandbox.warm.template import (
     READY,
     REQUEST,
     Template,
-    Walls,
 )
 
 _SETTLE = 0.25

@@ -24,11 +24,11 @@ import socket
 import struct
 import sys
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from whale_envs.sandbox.warm import jail, linux, rootfs
+from whale_envs.sandbox.warm.jail import Walls
 
 FORKED, ENDED, REFUSED, READY = 1, 2, 3, 4
 MESSAGE = struct.Struct("<Biiid")
@@ -44,21 +44,6 @@ _WARM_UP = (
     "integrate(x**2, (x, 0, 1)); diff(x**3, x); isprime(97); binomial(10, 3); Rational(1, 3)\n"
     "str(x**2 + 1); divisors(12); totient(10); nsimplify(0.5); Matrix([[1, 2], [3, 4]]).det()\n"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Walls:
-    """Which layers are active."""
-
-    namespaces: bool
-    readable: list[str] | None
-    """Paths for Landlock, None where it is not active."""
-    seccomp: bool
-
-    @property
-    def processes(self) -> bool:
-        """Whether programs may start processes: only where the kernel ends them all with the first."""
-        return self.namespaces or not self.seccomp
 
 
 class Template:

@@ -1,0 +1,179 @@
+"""Looks for answers in a harness's text: examples to score, their solutions, tables to play from.
+
+    holds_answers(source, load_examples("search_qa", "mini", "dev"))
+    # [Finding("search_qa", "3: holds the text of a scored example (search_qa-9a5c…)")]
+
+Read off the syntax tree's literals, so that neither formatting nor comments matter. Found are:
+
+- the text (question, problem, position) of an example;
+- a comparison with, or a key of, text that stands in one or two of the examples only;
+- solutions of three examples or more, each long enough not to be there by chance;
+- eight chess moves or more in one container: a table to play from;
+- eight constants or more in one container, most of them solutions.
+
+Messages begin with the line; callers put the file before it.
+
+Not covered: answers that are encoded, computed, or spread thinner than this; then the walls, the
+provenance rule and the canaries (`canaries.py`) have to hold.
+"""
+
+import ast
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from whale_bench.harness.findings import Finding
+from whale_envs.core import Example
+
+_SHORTEST_TEXT = 16
+_SHORTEST_BRANCH = 20
+_MOST_SHARED = 2
+_SHORTEST_GOLD = 8
+_SHORTEST_NUMBER = 5
+"""Digits: a year is no solution's alone."""
+_GOLDS = 3
+_TABLE = 8
+_UCI = re.compile(r"[a-h][1-8][a-h][1-8][qrbn]?")
+_NAME = re.compile(r"[A-Z]\w+ [A-Z]\w+|\d{3,}")
+_ASKS = ("startswith", "endswith", "find", "index", "count", "search", "match", "fullmatch", "get")
+
+
+class _Literal(NamedTuple):
+    line: int
+    text: str
+    branch: bool
+    """Whether the harness goes one way or another by it."""
+
+
+def holds_answers(source: str, examples: Sequence[Example]) -> list[Finding]:
+    """Findings, at most one of each kind; none for text that is no Python, which loading it shows."""
+    try:
+        tree = ast.parse(source)
+        literals = list(_literals(tree))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    if not examples:
+        return []
+    domain = examples[0].id.rpartition("-")[0]
+    texts = [_texts(example) for example in examples]
+    kinds = (
+        _texts_in(literals, examples, texts),
+        _branches(literals, examples, texts),
+        _golds_in(literals, examples),
+        _tables(tree, examples),
+    )
+    return [Finding(domain, f"{found[0]}: {found[1]}") for found in kinds if found is not None]
+
+
+_Found = tuple[int, str] | None
+
+
+def _texts_in(literals: list[_Literal], examples: Sequence[Example], texts: list[list[str]]) -> _Found:
+    wanted = [(text, example.id) for example, own in zip(examples, texts, strict=True) for text in own]
+    for literal in literals:
+        said = _plain(literal.text)
+        for text, name in wanted:
+            if len(text) >= _SHORTEST_TEXT and text in said:
+                return literal.line, f"holds the text of a scored example ({name})"
+    return None
+
+
+def _branches(literals: list[_Literal], examples: Sequence[Example], texts: list[list[str]]) -> _Found:
+    for literal in literals:
+        said = _plain(literal.text)
+        special = len(said) >= _SHORTEST_BRANCH or _NAME.search(literal.text)
+        if not literal.branch or not special or len(examples) <= _MOST_SHARED:
+            continue
+        held = [index for index, own in enumerate(texts) if any(said in text for text in own)]
+        if 1 <= len(held) <= _MOST_SHARED:
+            return literal.line, f"goes by text of a scored example ({examples[held[0]].id}): {said!r:.60}"
+    return None
+
+
+def _golds_in(literals: list[_Literal], examples: Sequence[Example]) -> _Found:
+    """Whole solutions as words of any literals."""
+    wanted = {gold: example.id for example in examples for gold in _golds(example) if _is_long(gold)}
+    if not wanted:
+        return None
+    longest_first = sorted(map(re.escape, wanted), key=len, reverse=True)
+    pattern = re.compile(rf"(?<!\w)(?:{'|'.join(longest_first)})(?!\w)")
+    found: dict[str, int] = {}
+    for literal in literals:
+        for gold in pattern.findall(_plain(literal.text)):
+            found.setdefault(wanted[gold], literal.line)
+    if len(found) < _GOLDS:
+        return None
+    first = min(found, key=found.__getitem__)
+    return found[first], f"holds the solutions of {len(found)} scored examples, such as {first}"
+
+
+def _tables(tree: ast.Module, examples: Sequence[Example]) -> _Found:
+    golds = {gold for example in examples for gold in _golds(example) if not gold.isdigit() or len(gold) > 1}
+    for node in ast.walk(tree):
+        parts = node.values if isinstance(node, ast.Dict) else getattr(node, "elts", [])
+        values = [_plain(str(part.value)) for part in parts if isinstance(part, ast.Constant)]
+        line = getattr(node, "lineno", 1)
+        if len([value for value in values if _UCI.fullmatch(value)]) >= _TABLE:
+            return line, "holds a table of chess moves"
+        known = [value for value in values if value in golds]
+        count = len(set(known))
+        if count >= _TABLE and len(known) > len(values) / 2:
+            return line, f"holds a table with the solutions of scored examples ({count} of them)"
+    return None
+
+
+def _literals(tree: ast.Module) -> Iterator[_Literal]:
+    branches: set[int] = set()
+    for node in ast.walk(tree):
+        branches |= {id(part) for part in _deciding(node)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str | int | float):
+            yield _Literal(node.lineno, str(node.value), id(node) in branches)
+
+
+def _deciding(node: ast.AST) -> Iterable[ast.AST]:
+    """The constants by which that node decides something."""
+    if isinstance(node, ast.Compare):
+        roots: list[Any] = [node.left, *node.comparators]
+    elif isinstance(node, ast.Dict):
+        roots = list(node.keys)
+    elif isinstance(node, ast.MatchValue):
+        roots = [node.value]
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _ASKS:
+        roots = [*node.args, node.func.value]
+    else:
+        return []
+    return [part for root in roots if root is not None for part in ast.walk(root)]
+
+
+def _texts(example: Example) -> list[str]:
+    """What a solver is shown of an example and of no other, plain."""
+    fen = getattr(example, "fen", None)
+    if fen is not None:
+        import chess
+
+        board = chess.Board(fen)
+        before = board.board_fen()
+        board.push_uci(getattr(example, "trigger", "0000"))
+        return [_plain(before), _plain(board.board_fen()), example.id]
+    shown: str = getattr(example, "question", "") or getattr(example, "problem", "")
+    return [_plain(shown).rstrip("?. "), example.id]
+
+
+def _golds(example: Example) -> list[str]:
+    """Every form of the solution, plain; of a line of moves, the whole line."""
+    gold: Any = example.gold
+    if getattr(example, "fen", None) is not None:
+        return (
+            [_plain(" ".join(gold)), _plain(",".join(gold)), _plain(", ".join(gold))] if len(gold) > 1 else []
+        )
+    return [_plain(str(form)) for form in ((gold,) if isinstance(gold, str) else gold)]
+
+
+def _is_long(gold: str) -> bool:
+    """Whether it is hardly there by chance."""
+    return len(gold) >= (_SHORTEST_NUMBER if gold.isdigit() else _SHORTEST_GOLD)
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.casefold().split())
