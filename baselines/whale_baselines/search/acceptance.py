@@ -154,7 +154,8 @@ class PairedRule:
 
     def _share(self, number: int) -> float:
         """What the phase's challenger of this number, from 0, may spend."""
-        return self.false_accept / self.planned * 0.5 ** (1 + number // self.planned)
+        halvings = 1 + number // self.planned
+        return self.false_accept / self.planned / float(2**halvings)
 
     def _spend(self, share: float, samples: int) -> float:
         looks = [2**power for power in range(self.most_samples.bit_length())]
