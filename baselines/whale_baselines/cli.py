@@ -1,12 +1,13 @@
-"""The command `whale-baselines`: train the weights of an agent.
+"""The command `whale-baselines`: train the weights of an agent, or search its harness.
 
     whale-baselines run weight.toml --out runs/weight
     whale-baselines run weight.toml --explain
+    whale-baselines lineage runs/search --out lineage.html
 
 Exit codes: 0 done; 2 misuse, with one line that says what; 3 something failed, and the same command goes
 on; 130 interrupted.
 
-Not covered: search for harnesses, schedules.
+Not covered: schedules.
 """
 
 from pathlib import Path
@@ -36,22 +37,37 @@ def run_command(
     out: Annotated[Path | None, typer.Option(help="Run folder; where it is there, the run goes on.")] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Only say what it would take.")] = False,
 ) -> None:
-    """Train by rejection sampling: draw, play, keep what is verified, fine-tune on it, serve, again."""
+    """Run what the file asks for: with [recipe], training of the weights; with [search], of the harness."""
     import asyncio
 
-    from whale_baselines.weight_run import read_plan, run
+    from whale_baselines import search_run, weight_run
     from whale_envs.errors import UsageError
 
-    plan = read_plan(file)
-    if out is None and not explain:
-        raise UsageError("a run needs a folder: --out FOLDER")
-
     def report(kind: str, told: dict[str, Any]) -> None:
-        typer.echo(_explained(told) if kind == "explain" else _stepped(told))
+        say = {"explain": _explained, "step": _stepped, "iteration": _iterated}
+        typer.echo(say[kind](told))
         if kind == "explain" and explain:
             raise typer.Exit
 
-    asyncio.run(run(plan, out or Path(), report=report))
+    if out is None and not explain:
+        raise UsageError("a run needs a folder: --out FOLDER")
+    folder = out or Path()
+    if search_run.is_search(file):
+        found = asyncio.run(search_run.run(search_run.read_plan(file), folder, report=report))
+        typer.echo(_evaluated(found))
+    else:
+        asyncio.run(weight_run.run(weight_run.read_plan(file), folder, report=report))
+
+
+@app.command("lineage")
+def lineage_command(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder of a search.")],
+    out: Annotated[Path | None, typer.Option(help="The page; None for RUN/lineage.html.")] = None,
+) -> None:
+    """Write one page with the tree of candidates, their scores, and what each of them changed."""
+    from whale_baselines.search.lineage import write_lineage
+
+    typer.echo(write_lineage(folder, out or folder / "lineage.html"))
 
 
 def main() -> None:
@@ -74,6 +90,24 @@ def _stepped(line: dict[str, Any]) -> str:
     return (
         f"step {line['step']}: reward {line['reward']:.1%}, "
         f"{line['accepted']} of {line['rollouts']} accepted, {line['updates']} updates, {loss}; {seconds}"
+    )
+
+
+def _iterated(line: dict[str, Any]) -> str:
+    found = ", ".join(f"{name} {status}" for name, status in line["candidates"].items()) or "no candidates"
+    problem = f"; {line['problem']}" if line["problem"] else ""
+    return (
+        f"phase {line['phase']}, iteration {line['iteration']}: {line['accepted']} "
+        f"{line['success']:.1%} [{line['success_low']:.1%}, {line['success_high']:.1%}], "
+        f"{line['turns']:.2f} turns; {found}; {line['rollouts']} rollouts, {line['seconds']:.1f} s{problem}"
+    )
+
+
+def _evaluated(found: Any) -> str:
+    change = found.difference
+    return (
+        f"dev mean@{found.k}: {found.before.mean:.1%} before, {found.after.mean:.1%} after, "
+        f"{change.mean:+.1%} [{change.low:+.1%}, {change.high:+.1%}]"
     )
 
 

@@ -1,22 +1,27 @@
-"""The rollouts of one training step, through the shared engine into a run folder and its ledger.
+"""Rollouts by key, through the shared engine into a run folder and its ledger.
 
-    player = Player(task, agent, store, ledger, Recipe())
-    rollouts = await player.play(batch)                 # those of an interrupted launch are not played again
+    jobs = Jobs(store, ledger, seed=0)
+    done = await jobs.play({"dev:…:0": Job("dev", agent, task, example_id, 0)})      # key -> Rollout
 
-Keys are `weight:EXAMPLE:SAMPLE`, with samples 0 … G-1 in the first epoch, G … 2G-1 in the second and so
-on: unique over all steps of a run, and the same after a resume. The ledger's purpose is "weight".
+Weight steps, candidates' scores and evaluations on `dev` all ask for named rollouts, of one agent or of
+several at once: one queue plays them. Each is reserved in the ledger, played, written as a line and
+settled. What an earlier launch recorded is read and not played again.
 
-A step needs all of its rollouts, or its result would depend on which server failed when: what an
-infrastructure failure ended is played once more, and if some are still missing the run stops and can
-be resumed.
+A caller needs all of the rollouts, or its result would depend on which server failed when: what an
+infrastructure failure ended is played once more, and if some are still missing the run stops and can be
+resumed.
+
+`Player` plays a training step. Its keys are `weight:EXAMPLE:SAMPLE`, with samples 0 … G-1 in the first
+epoch, G … 2G-1 in the second and so on: unique over all steps of a run, and the same after a resume.
 
 Not covered: own agents, which have no token ids; several machines.
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from whale_baselines.recipe import Recipe
 from whale_baselines.sampler import Drawn
@@ -28,6 +33,19 @@ from whale_bench.store import RunStore, outcome_of
 from whale_envs.errors import InfrastructureError
 
 PURPOSE = "weight"
+PROPOSER = "proposer:"
+"""Begins the ledger's keys that are no rollouts but sessions of a proposer."""
+
+
+class Job(NamedTuple):
+    """A rollout that is wanted."""
+
+    purpose: str
+    """The ledger's."""
+    agent: Agent
+    task: Task
+    example_id: str
+    sample: int
 
 
 class Plays(Protocol):
@@ -44,9 +62,168 @@ def keys_of(batch: Iterable[Drawn], samples: int) -> dict[str, tuple[str, int]]:
     return {f"{PURPOSE}:{example_id}:{sample}": (example_id, sample) for example_id, sample in played}
 
 
+def jobs_of(purpose: str, agent: Agent, task: Task, ids: Iterable[str], samples: range) -> dict[str, Job]:
+    """The rollouts of an agent on examples, by `PURPOSE:H12:W12:EXAMPLE:SAMPLE`, example by example."""
+    who = f"{purpose}:{twelve(agent.harness_id)}:{twelve(agent.weights_id)}"
+    return {
+        f"{who}:{example_id}:{sample}": Job(purpose, agent, task, example_id, sample)
+        for example_id in ids
+        for sample in samples
+    }
+
+
+def twelve(content_id: str) -> str:
+    """The first 12 hex digits of a content hash; of a name that is none, those of its hash."""
+    kind, _, digits = content_id.partition(":")
+    if kind == "sha256" and len(digits) == 64:
+        return digits[:12]
+    return hashlib.sha256(content_id.encode()).hexdigest()[:12]
+
+
+@dataclass(slots=True)
+class Jobs:
+    """Plays what is asked for. `store` is open for writing, as its ledger is; one for each run."""
+
+    store: RunStore
+    ledger: Ledger
+    seed: int
+    concurrency: int | None = None
+    """Rollouts in flight, those of all agents together; None for what suits the backend."""
+    _settled: set[str] = field(default_factory=set)
+    """Charged by an earlier launch; those without a record are played again without a second charge."""
+    _recorded: set[str] | None = None
+    """Rollouts that the run folder holds; None before it was read."""
+    _failed_in_a_row: int = 0
+
+    async def play(
+        self,
+        jobs: Mapping[str, Job],
+        *,
+        wanted: Callable[[str], bool] | None = None,
+        heard: Callable[[str, Rollout], None] | None = None,
+    ) -> dict[str, Rollout]:
+        """The rollouts, by key; in the order of `jobs`.
+
+        Args:
+            jobs: what to play, by key.
+            wanted: asked before a rollout begins; one that it refuses is left out and costs nothing.
+            heard: told of each finished rollout, recorded ones first.
+
+        Raises:
+            InfrastructureError: rollouts are missing after a second attempt, or nothing works any more.
+            UsageError: the run folder holds what is not this run's.
+        """
+        wanted, heard = wanted or _always, heard or _nothing
+        done = self._read(jobs.keys())
+        for key, record in done.items():
+            heard(key, record)
+        problem = ""
+        for _ in range(2):
+            missing = [key for key in jobs if key not in done and wanted(key)]
+            if missing:
+                problem = await _Launch(self, jobs, done, wanted, heard).run(missing) or problem
+        if missing := [key for key in jobs if key not in done and wanted(key)]:
+            raise InfrastructureError(
+                f"{len(missing)} of {len(jobs)} rollouts could not be played ({problem}); "
+                "resume when it works again"
+            )
+        return {key: done[key] for key in jobs if key in done}
+
+    def begin(self) -> None:
+        """Makes ledger and lines agree after a kill; `play` does it, too."""
+        if self._recorded is not None:
+            return
+        rows = {row.key: row for row in self.store.outcomes()}
+        settled, waiting = self.ledger.settled_keys(), dict(self.ledger.open_reservations())
+        for key, attempt in waiting.items():
+            if key.startswith(PROPOSER):  # no rollout was begun, and nobody knows what was spent
+                self.ledger.fail(key, attempt, Charge(unpriced=True))
+        for key in rows:
+            if key not in settled and key not in waiting:
+                self.ledger.reserve(key, key.partition(":")[0])  # a lost ledger; settled in a moment
+        self._settled = reconcile(self.store, self.ledger, rows, PURPOSE)
+        self._recorded = set(rows)
+
+    def _read(self, keys: Iterable[str]) -> dict[str, Rollout]:
+        """Those of `keys` that the run folder holds; it is read only if there are any."""
+        self.begin()
+        there = set(keys) & (self._recorded or set())
+        if not there:
+            return {}
+        return {record.key: record for record in self.store.rollouts() if record.key in there}
+
+    async def play_one(self, key: str, job: Job) -> Rollout:
+        """Reserves, plays, writes and settles; `play` does that for many."""
+        again = key in self._settled
+        attempt = self.ledger.reserve(key, job.purpose, again=again)
+        try:
+            record = await rollout(
+                job.task,
+                job.agent,
+                job.task.examples.by_id(job.example_id),
+                sample=job.sample,
+                seed=self.seed,
+                key=key,
+            )
+        except LostRolloutError as error:
+            self.ledger.fail(key, attempt, error.used)
+            self._failed_in_a_row += 1
+            if self._failed_in_a_row >= GIVE_UP_AFTER:
+                raise InfrastructureError(
+                    f"{self._failed_in_a_row} rollouts in a row could not be played: {error}"
+                ) from error
+            raise
+        self._failed_in_a_row = 0
+        self.store.append(record)
+        close = self.ledger.repeat if again else self.ledger.settle
+        close(key, attempt, charge_of(outcome_of(record)))
+        assert self._recorded is not None
+        self._recorded.add(key)
+        return record
+
+
+@dataclass(slots=True)
+class _Launch:
+    """One pass over what is missing: workers take keys from one queue."""
+
+    jobs: Jobs
+    wishes: Mapping[str, Job]
+    done: dict[str, Rollout]
+    wanted: Callable[[str], bool]
+    heard: Callable[[str, Rollout], None]
+    problems: list[str] = field(default_factory=list)
+
+    async def run(self, missing: Sequence[str]) -> str:
+        """Plays into `done`; what the last failure said, if there was one."""
+        queue = iter(missing)
+        most = self.jobs.concurrency or max(self.wishes[key].agent.default_concurrency for key in missing)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(min(most, len(missing))):
+                    group.create_task(self._work(queue))
+        except ExceptionGroup as failures:
+            ledger = self.jobs.ledger
+            for key, attempt in ledger.open_reservations():  # cancelled with the rest
+                ledger.fail(key, attempt, Charge(rollouts=1, unmetered_tokens=True))
+            raise failures.exceptions[0] from None
+        return self.problems[-1] if self.problems else ""
+
+    async def _work(self, queue: Iterator[str]) -> None:
+        for key in queue:
+            await asyncio.sleep(0)  # a scripted model never waits, and a Ctrl-C has to be heard
+            if not self.wanted(key):
+                continue
+            try:
+                self.done[key] = await self.jobs.play_one(key, self.wishes[key])
+            except LostRolloutError as error:
+                self.problems.append(str(error))
+            else:
+                self.heard(key, self.done[key])
+
+
 @dataclass(slots=True)
 class Player:
-    """Plays with `agent`. `store` is open for writing, as its ledger is."""
+    """Plays training steps with `agent`. `store` is open for writing, as its ledger is."""
 
     task: Task
     agent: Agent
@@ -55,91 +232,27 @@ class Player:
     recipe: Recipe
     concurrency: int | None = None
     """Rollouts in flight; None for what suits the backend."""
-    _settled: set[str] = field(default_factory=set)
-    """Charged by an earlier launch; those without a record are played again without a second charge."""
-    _reconciled: bool = False
-    _failed_in_a_row: int = 0
+    jobs: Jobs | None = None
+    """Of a run that plays other things besides; None makes one of store and ledger."""
 
     async def play(self, batch: Sequence[Drawn]) -> list[Rollout]:
         """See `Plays.play`.
 
         Raises:
-            InfrastructureError: rollouts are missing after a second attempt, or nothing works any more.
-            UsageError: the run folder holds what is not this run's.
+            InfrastructureError, UsageError: see `Jobs.play`.
         """
+        if self.jobs is None:
+            self.jobs = Jobs(self.store, self.ledger, self.recipe.seed, self.concurrency)
         keys = keys_of(batch, self.recipe.samples)
-        done = self._recorded(keys)
-        problem = ""
-        for _ in range(2):
-            missing = [key for key in keys if key not in done]
-            if missing:
-                problem = await self._play_all(missing, keys, done) or problem
-        if missing := [key for key in keys if key not in done]:
-            raise InfrastructureError(
-                f"{len(missing)} of {len(keys)} rollouts could not be played ({problem}); "
-                "resume when it works again"
-            )
+        done = await self.jobs.play(
+            {key: Job(PURPOSE, self.agent, self.task, *played) for key, played in keys.items()}
+        )
         return [done[key] for key in keys]
 
-    def _recorded(self, keys: dict[str, tuple[str, int]]) -> dict[str, Rollout]:
-        """Rollouts of this step that an earlier launch left behind; only the first step has any."""
-        if self._reconciled:
-            return {}
-        rows = {row.key: row for row in self.store.outcomes()}
-        self._settled = reconcile(self.store, self.ledger, rows, PURPOSE)
-        self._reconciled = True
-        if not rows.keys() & keys.keys():
-            return {}
-        return {record.key: record for record in self.store.rollouts() if record.key in keys}
 
-    async def _play_all(
-        self, missing: list[str], keys: dict[str, tuple[str, int]], done: dict[str, Rollout]
-    ) -> str:
-        """Plays what is missing into `done`; what the last failure said, if there was one."""
-        queue, problems = iter(missing), list[str]()
-        workers = min(self.concurrency or self.agent.default_concurrency, len(missing))
-        try:
-            async with asyncio.TaskGroup() as group:
-                for _ in range(workers):
-                    group.create_task(self._work(queue, keys, done, problems))
-        except ExceptionGroup as failures:
-            for key, attempt in self.ledger.open_reservations():  # cancelled with the rest
-                self.ledger.fail(key, attempt, Charge(rollouts=1, unmetered_tokens=True))
-            raise failures.exceptions[0] from None
-        return problems[-1] if problems else ""
+def _always(_key: str) -> bool:
+    return True
 
-    async def _work(
-        self,
-        queue: Iterator[str],
-        keys: dict[str, tuple[str, int]],
-        done: dict[str, Rollout],
-        problems: list[str],
-    ) -> None:
-        for key in queue:
-            await asyncio.sleep(0)  # a scripted model never waits, and a Ctrl-C has to be heard
-            try:
-                done[key] = await self._play(key, *keys[key])
-                self._failed_in_a_row = 0
-            except LostRolloutError as error:
-                problems.append(str(error))
-                self._failed_in_a_row += 1
-                if self._failed_in_a_row >= GIVE_UP_AFTER:
-                    raise InfrastructureError(
-                        f"{self._failed_in_a_row} rollouts in a row could not be played: {error}"
-                    ) from error
 
-    async def _play(self, key: str, example_id: str, sample: int) -> Rollout:
-        example = self.task.examples.by_id(example_id)
-        again = key in self._settled
-        attempt = self.ledger.reserve(key, PURPOSE, again=again)
-        try:
-            record = await rollout(
-                self.task, self.agent, example, sample=sample, seed=self.recipe.seed, key=key
-            )
-        except LostRolloutError as error:
-            self.ledger.fail(key, attempt, error.used)
-            raise
-        self.store.append(record)
-        close = self.ledger.repeat if again else self.ledger.settle
-        close(key, attempt, charge_of(outcome_of(record)))
-        return record
+def _nothing(_key: str, _record: Rollout) -> None:
+    """Nobody listens."""

@@ -1,0 +1,207 @@
+"""Which harness a search goes on from: two rules, pure functions of what was scored.
+
+    ruling = PaperRule().rule(incumbent, challengers, before=0)
+    ruling.wanted                  # samples that it still needs, by harness_id; or, once it needs none,
+    ruling.accepted                # who is the incumbent from now on
+
+`PaperRule` keeps the highest mean of one rollout for each example; among equals the one with fewer mean
+turns; the incumbent unless somebody is strictly better. It has no margin, so that the more candidates
+there are, the surer one of them is lucky.
+
+`PairedRule` compares each challenger with the incumbent on the same examples and seeds, first with one
+rollout for each example, then with 2, 4, … `most_samples`, those of the incumbent once for all. After
+each look a challenger is accepted (its p-value is within what this look may spend, its difference above
+the margin), dropped (its p-value is not promising), or sampled again. The p-value is that of the
+one-sided sign-flip test of example differences, counted exactly: if both harnesses solve an example
+equally often, its difference has either sign with equal chance.
+
+The chance that a phase accepts anything which is no better is at most `false_accept`, by the union bound:
+a challenger may spend `false_accept / planned / 2`, those beyond the planned ones half of that, and so
+on, which sums to `false_accept` for any number of them and any rule for stopping; a challenger's share is
+divided over its looks in proportion to their samples. That challengers share the incumbent's rollouts, or
+that an incumbent was itself lucky, does not break the bound. Nor does dropping, which only loses power.
+
+Not covered: candidates that are better on the search's examples alone, which `dev` tells.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from whale_baselines.search.recipe import SearchRecipe
+from whale_envs.errors import UsageError
+
+PROMISING = 0.3
+"""Largest p-value with which a challenger is sampled again after the first look; a half of it after the
+second, a third after the third, and so on."""
+
+
+class Tried(NamedTuple):
+    """A harness as far as it was scored."""
+
+    harness_id: str
+    solved: Sequence[Sequence[bool]]
+    """`solved[sample][example]`, over the same examples in the same order for all harnesses."""
+    turns: float
+    """Mean turns of a rollout."""
+
+    @property
+    def mean(self) -> float:
+        """Mean success of the first sample."""
+        return sum(self.solved[0]) / len(self.solved[0])
+
+
+class Ruling(NamedTuple):
+    """What a rule says; either it wants samples, or it has accepted."""
+
+    accepted: str
+    """`harness_id` of the incumbent from now on; the old one's while samples are wanted."""
+    wanted: Mapping[str, int]
+    """Samples for each example that a harness must have before the next look; empty when it is decided."""
+    notes: Mapping[str, str]
+    """What became of each challenger, a sentence."""
+
+
+class Rule(Protocol):
+    """How a harness is accepted."""
+
+    def rule(self, incumbent: Tried, challengers: Sequence[Tried], *, before: int) -> Ruling:
+        """Compares; asks for samples until it is decided. `before`: challengers of the phase so far.
+
+        Raises:
+            UsageError: they were not scored on equally many examples.
+        """
+        ...
+
+
+def rule_of(recipe: SearchRecipe) -> Rule:
+    """The rule that a recipe names."""
+    if recipe.rule == "paper":
+        return PaperRule()
+    return PairedRule(recipe.false_accept, recipe.margin, recipe.most_samples, recipe.planned)
+
+
+@dataclass(frozen=True, slots=True)
+class PaperRule:
+    """Highest single-sample mean; then fewer turns; then who was there first."""
+
+    def rule(self, incumbent: Tried, challengers: Sequence[Tried], *, before: int) -> Ruling:  # noqa: ARG002
+        everyone = [incumbent, *challengers]
+        wanted = {one.harness_id: 1 for one in everyone if not one.solved}
+        if wanted:
+            return Ruling(incumbent.harness_id, wanted, {})
+        _check_same(everyone)
+        best = max(everyone, key=lambda one: (one.mean, -one.turns))  # the first of equals
+        notes = {
+            one.harness_id: f"{one.mean - incumbent.mean:+.1%} against the incumbent, {one.turns:.2f} turns "
+            f"against {incumbent.turns:.2f}"
+            for one in challengers
+        }
+        return Ruling(best.harness_id, {}, notes)
+
+
+@dataclass(frozen=True, slots=True)
+class PairedRule:
+    """See the module's docstring."""
+
+    false_accept: float = 0.05
+    margin: float = 0.0
+    most_samples: int = 8
+    planned: int = 15
+
+    def rule(self, incumbent: Tried, challengers: Sequence[Tried], *, before: int) -> Ruling:
+        found = _Looks(incumbent)
+        for number, challenger in enumerate(challengers, start=before):
+            self._look(challenger, self._share(number), found)
+        if found.wanted:
+            found.wanted = {
+                name: count
+                for name, count in found.wanted.items()
+                if count > len(_of(name, incumbent, challengers).solved)
+            }
+            return Ruling(incumbent.harness_id, found.wanted, found.notes)
+        if not found.passed:
+            return Ruling(incumbent.harness_id, {}, found.notes)
+        return Ruling(max(found.passed, key=lambda name: found.passed[name]), {}, found.notes)
+
+    def _look(self, challenger: Tried, share: float, found: "_Looks") -> None:
+        """Goes through the looks from the first, as far as there are samples."""
+        incumbent, samples = found.incumbent, 1
+        while True:
+            there = min(len(challenger.solved), len(incumbent.solved))
+            if there < samples:
+                found.want(challenger, samples)
+                return
+            _check_same([incumbent, challenger])
+            differences = _differences(incumbent.solved[:samples], challenger.solved[:samples])
+            mean = sum(differences) / len(differences) / samples
+            p = sign_flip_above(differences)
+            what = f"{mean:+.1%} with {samples} each, p = {p:.2g}"
+            if p <= self._spend(share, samples) and mean > self.margin:
+                found.passed[challenger.harness_id] = mean
+                found.notes[challenger.harness_id] = f"better: {what}"
+                return
+            hopeless = p > PROMISING / samples.bit_length()
+            if hopeless or samples >= self.most_samples:
+                word = "not promising" if hopeless else "not shown to be better"
+                found.notes[challenger.harness_id] = f"{word}: {what}"
+                return
+            samples *= 2
+
+    def _share(self, number: int) -> float:
+        """What the phase's challenger of this number, from 0, may spend."""
+        halvings = 1 + number // self.planned
+        return self.false_accept / self.planned / float(2**halvings)
+
+    def _spend(self, share: float, samples: int) -> float:
+        looks = [2**power for power in range(self.most_samples.bit_length())]
+        return share * samples / sum(looks)
+
+
+@dataclass(slots=True)
+class _Looks:
+    """What is known after going through challengers."""
+
+    incumbent: Tried
+    wanted: dict[str, int] = field(default_factory=dict)
+    passed: dict[str, float] = field(default_factory=dict)
+    """By harness_id, by how much it is better."""
+    notes: dict[str, str] = field(default_factory=dict)
+
+    def want(self, challenger: Tried, samples: int) -> None:
+        for one in (self.incumbent, challenger):
+            self.wanted[one.harness_id] = max(samples, self.wanted.get(one.harness_id, 0))
+
+
+def sign_flip_above(differences: Sequence[int]) -> float:
+    """P-value against "no better": the chance of a sum this large if each difference's sign were a coin's.
+
+    >>> sign_flip_above([1, 1, 1, 0, -1])
+    0.3125
+    """
+    chances, spread = np.ones(1), 0
+    for size, n in sorted(Counter(abs(d) for d in differences if d).items()):
+        coins = np.array([math.comb(n, heads) / 2**n for heads in range(n + 1)])
+        spaced = np.zeros(2 * size * n + 1)
+        spaced[:: 2 * size] = coins  # the sum of these is size * (2 * heads - n)
+        chances, spread = np.convolve(chances, spaced), spread + size * n
+    return min(1.0, float(chances[sum(differences) + spread :].sum()))
+
+
+def _differences(before: Sequence[Sequence[bool]], after: Sequence[Sequence[bool]]) -> list[int]:
+    """Of each example, over all samples."""
+    return [sum(b) - sum(a) for a, b in zip(zip(*before, strict=True), zip(*after, strict=True), strict=True)]
+
+
+def _of(name: str, incumbent: Tried, challengers: Sequence[Tried]) -> Tried:
+    return next(one for one in (incumbent, *challengers) if one.harness_id == name)
+
+
+def _check_same(everyone: Sequence[Tried]) -> None:
+    sizes = {len(row) for one in everyone for row in one.solved}
+    if len(sizes) != 1 or 0 in sizes:
+        raise UsageError(f"a rule compares harnesses on the same examples, got {sorted(sizes)} of them")

@@ -1,0 +1,54 @@
+"""Whether a candidate may be scored: what it is checked for before that, and what counts as its fault.
+
+    problem = await contract_problem(path, "chess_puzzles")
+    agent = await open_harness(plan, backend, path, stack)
+
+A candidate is loaded, tried with scripted replies and asked twice for the same answers
+(`check_harness`), then opened as an evaluation opens a harness file, then played a little with the real
+model. In a scored rollout a fault of its own code gives no reward, as anywhere, and fails it as a whole:
+a harness that breaks on some examples is no harness to go on from.
+
+Not covered: what a harness file could do to this machine, see `whale_bench.harness`.
+"""
+
+import asyncio
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+
+from whale_bench.engine import Agent
+from whale_bench.evaluation import open_agent
+from whale_bench.harness.check import check_harness
+from whale_bench.harness.host import shipped_harnesses
+from whale_bench.models import Backend
+from whale_bench.plan import EvalPlan
+from whale_bench.records import Rollout
+
+FAULTS = frozenset({"harness_error", "harness_timeout", "provenance"})
+"""Stop conditions that are the harness's own doing."""
+
+
+async def contract_problem(path: Path, domain: str) -> str:
+    """What breaks the contract in a harness file; empty where nothing was found."""
+    findings = await check_harness(path, (domain,))
+    return "; ".join(finding.message for finding in findings)[:2000]
+
+
+async def open_harness(plan: EvalPlan, backend: Backend, path: Path, stack: AsyncExitStack) -> Agent:
+    """The plan's agent with the harness of a file, open until `stack` closes; a shipped h0 in process.
+
+    Raises:
+        UsageError: the harness cannot be used with this domain or model.
+    """
+    source = await asyncio.to_thread(path.read_text, encoding="utf-8")
+    shipped = source == shipped_harnesses().get(plan.domain)
+    agent = await open_agent(replace(plan, harness=None if shipped else str(path)), backend, stack)
+    assert isinstance(agent, Agent)
+    return agent
+
+
+def fault_of(record: Rollout) -> str:
+    """What the harness did wrong in a rollout; empty where it did nothing."""
+    if record.stop_condition not in FAULTS:
+        return ""
+    return f"{record.stop_condition}: {record.error}"[:2000]
