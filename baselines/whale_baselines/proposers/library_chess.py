@@ -94,7 +94,7 @@ def _tolerant(draft: Draft, params: Params) -> None:  # noqa: ARG001
     _add(draft.constants, _LEGAL)
     draft.late += [
         "names = {san for _, san in LEGAL.findall(view.observation)}",
-        r'''said = {word.strip(".,;!?*_`'\"()") for word in text.split()} & names''',
+        r"""said = {word.strip(".,;!?*_`'\"()") for word in text.split()} & names""",
         "if len(said) == 1:",
         "    return Act(said.pop())",
     ]
@@ -199,7 +199,11 @@ def mechanisms() -> list[Mechanism]:
             "A small model proposes the same illegal move again.",
             _show_refused,
         ),
-        common.state_line([missed], "Replies that were no move: {missed}.", "how many replies were no move and how many turns are left"),
+        common.state_line(
+            [missed],
+            "Replies that were no move: {missed}.",
+            "how many replies were no move and how many turns are left",
+        ),
         common.compact_history(
             (0, 1, 2), "The position holds all that matters; earlier turns only lengthen it."
         ),

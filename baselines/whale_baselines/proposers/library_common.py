@@ -55,7 +55,7 @@ def examples(forms: dict[str, str]) -> Mechanism:
 
     return Mechanism(
         name="worked_examples",
-        summary="Shows {keys} worked examples as earlier turns (answers {form}, instructions: {instructions}).",
+        summary="Shows {keys} worked examples as turns (answers {form}, instructions: {instructions}).",
         why="A model that does not keep a form when it is told to does so when it has seen it.",
         write=write,
         choices={"form": tuple(forms), "instructions": ("none", "h0")},
@@ -132,7 +132,7 @@ def stop_repeats() -> Mechanism:
             "def repeats(view: View) -> bool:\n"
             '    """Whether the last two replies were the same and led nowhere."""\n'
             "    latest = view.turns[-2:]\n"
-            "    fruitless = all(turn.event != \"ok\" for turn in latest)\n"
+            '    fruitless = all(turn.event != "ok" for turn in latest)\n'
             "    return len(latest) == 2 and fruitless and latest[0].reply.text == latest[1].reply.text"
         )
 

@@ -130,7 +130,9 @@ def mechanisms() -> list[Mechanism]:
             "A second program can go on where the first one failed.",
             _keep_variables,
         ),
-        common.state_line([runs], "Programs run: {runs}.", "how many programs ran and how many turns are left"),
+        common.state_line(
+            [runs], "Programs run: {runs}.", "how many programs ran and how many turns are left"
+        ),
         common.compact_history((1, 2), "The problem and the last output fit better into a small context."),
         common.stop_repeats(),
     ]

@@ -45,10 +45,10 @@ _WORDS = '''def words(text: str) -> list[str]:
     """The words that matter, in their order."""
     found = re.findall(r"\\w[\\w'.-]*\\w|\\w", text)
     return [word for word in found if word.lower() not in SMALL]'''
-_SMALL = '''SMALL = frozenset(
+_SMALL = """SMALL = frozenset(
     "a an and are as at be by did do does for from had has have how in is it its of on or the to was were "
     "what when where which who whom whose why will with".split()
-)'''
+)"""
 _DOCUMENTS = '''def documents(text: str) -> list[str]:
     """The numbered passages of a result."""
     return [part.strip() for part in re.split(r"(?m)^(?=Document \\d+:)", text) if part.strip()]'''
@@ -189,7 +189,9 @@ _TITLES = '''def titles(view: View) -> str:
 
 
 def _state_line() -> Mechanism:
-    inner = common.state_line([], "Found so far: {titles(view)}.", "which titles were found and how many turns are left")
+    inner = common.state_line(
+        [], "Found so far: {titles(view)}.", "which titles were found and how many turns are left"
+    )
 
     def write(draft: Draft, params: Params) -> None:
         inner.write(draft, params)
@@ -271,7 +273,12 @@ def mechanisms() -> list[Mechanism]:
             "Rewrites queries by rule: {rule}.",
             "Models write queries as sentences; the ranker wants rare words.",
             _rewrite_query,
-            rule=("keywords", "with the question", "keywords and the question's", "with the names asked about"),
+            rule=(
+                "keywords",
+                "with the question",
+                "keywords and the question's",
+                "with the names asked about",
+            ),
         ),
         common.worded(
             "retry_wording",

@@ -31,7 +31,9 @@ def prompts_of(source: str) -> dict[str, str]:
 
 def with_prompts(source: str, texts: Mapping[str, str]) -> str:
     """`source` with other prompts; those that cannot be edited stay as they are."""
-    places = {name: place for name, place in _places(source).items() if texts.get(name, place.text) != place.text}
+    places = {
+        name: place for name, place in _places(source).items() if texts.get(name, place.text) != place.text
+    }
     for name in sorted(places, key=lambda name: -places[name].start):
         _, start, end = places[name]
         before, after = source[:start], source[end:]

@@ -13,11 +13,11 @@ from whale_bench.harness.host import shipped_harnesses
 from whale_envs.errors import UnknownNameError
 
 _SEARCH = 'SEARCH = re.compile(r"<search>([^<>]*)</search>")'
-_FORMS = r'''FORMS = (
+_FORMS = r"""FORMS = (
     re.compile(r"<move>\s{0,8}([^<>]{1,40}?)\s{0,8}</move>", re.IGNORECASE),
     re.compile(r"\[([a-h][1-8][a-h][1-8][qrbn]?)\]"),
     re.compile(r"(?<![A-Za-z0-9])([a-h][1-8][a-h][1-8][qrbn]?)(?![A-Za-z0-9]|[=/(][QRBNqrbn])"),
-)'''
+)"""
 
 _PAIR = '''def worked(prompt: str, texts: tuple[str, ...]) -> list[ChatMessage]:
     """A solved example as turns of a chat."""

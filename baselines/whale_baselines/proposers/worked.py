@@ -28,8 +28,11 @@ TRIES = 4
 """Examples looked at for each that is wanted."""
 
 _SMALL_WORDS = frozenset(
-    "a an and are as at be by did do does for from had has have how in is it its of on or the to was were "
-    "what when where which who whom whose why will with".split()
+    re.findall(
+        r"\w+",
+        "a an and are as at be by did do does for from had has have how in is it its of on or the to was "
+        "were what when where which who whom whose why will with",
+    )
 )
 
 
