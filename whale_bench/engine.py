@@ -405,6 +405,7 @@ def _arguments(generation: Generation) -> list[str]:
 
 def _segment(request: Request, generation: Generation) -> Segment:
     usage = generation.usage
+    thinking, text = split_thinking(generation.raw_text)
     return Segment(
         messages=request.messages,
         tools=request.tools,
@@ -421,6 +422,8 @@ def _segment(request: Request, generation: Generation) -> Segment:
         cache_write_tokens=usage.cache_write_tokens,
         lost_prompt_tokens=usage.lost_prompt_tokens,
         lost_sampled_tokens=usage.lost_sampled_tokens,
+        reply=None if text == generation.text else generation.text,
+        reasoning=None if thinking == generation.reasoning else generation.reasoning,
     )
 
 

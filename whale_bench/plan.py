@@ -129,6 +129,7 @@ def resolve(plan: EvalPlan, task: Task, agent: Agent | OwnAgent) -> dict[str, An
         "weights_id": agent.weights_id,
         "harness_id": agent.harness_id,
         "agent_id": agent.harness_id if isinstance(agent, OwnAgent) else None,
+        "env_options": agent.env_options(plan.domain) if isinstance(agent, OwnAgent) else None,
         "examples_id": f"sha256:{ids}",
         "retriever_id": getattr(task.resources.get("retriever"), "retriever_id", None),
         "versions": {"whale-envs": __version__, "python": platform.python_version()},

@@ -43,6 +43,10 @@ class Segment(msgspec.Struct, frozen=True, omit_defaults=True):
     lost_prompt_tokens: int = 0
     """Beside `prompt_tokens`: of attempts at this call that failed and were made anew."""
     lost_sampled_tokens: int = 0
+    reply: str | None = None
+    """The final text that the harness was shown; None where `split_thinking(text)` gives it."""
+    reasoning: str | None = None
+    """Likewise the reasoning."""
 
 
 class Step(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -47,6 +47,8 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Content hash of the harness."""
     examples_id: str
     """Hash of the examples' ids, in order."""
+    env_options: dict[str, int] = {}
+    """Of an own agent, the options of the environment that it asked for; a harness's stand in its file."""
     retriever_id: str = ""
     """Content hash of what searches, where something does."""
     versions: dict[str, str]

@@ -1,0 +1,430 @@
+"""Level 1, well-formed: the bundle is whole, its ledgers are, and its claim follows from its rollouts.
+
+    entry = check(bundle, notes)                        # notes: a list that findings go into
+
+Checked: every file is the manifest's; the runs are of the domain, tier and examples that are pinned here;
+each ledger, see `audit.py`; exactly k rollouts of every test example, each with its record and its charge;
+those whole rollouts that the digests choose; every harness by its hash; score, account and track as they
+are claimed. The first fault is a `Refusal`. A file whose digest is another is noted first and read all the
+same, so that the record at fault can be named.
+
+Not covered: whether the rollouts are true, see `replay.py`; what only looks odd, see `suspicions.py`.
+"""
+
+import hashlib
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache, partial
+from typing import Any
+
+import msgspec
+
+from whale_bench.ledger import Charge
+from whale_bench.plan import EvalPlan, plan_of
+from whale_bench.records import Rollout
+from whale_bench.statistics import Score, mean_at_k
+from whale_bench.store import RunStore
+from whale_envs import SPLITS, ExampleSet, UsageError, get_domain, load_examples
+from whale_leaderboard.accounting import Account, budget_of, size_of, together
+from whale_leaderboard.archive import Bundle
+from whale_leaderboard.audit import Audit
+from whale_leaderboard.digests import examples_digest
+from whale_leaderboard.layout import (
+    MANIFEST,
+    MOST_EVENT,
+    MOST_HARNESS,
+    MOST_MANIFEST,
+    MOST_ROLLOUT,
+    MOST_TOML,
+    TEST,
+    Charged,
+    K,
+    Manifest,
+    Track,
+)
+from whale_leaderboard.report import Finding, Refusal
+from whale_leaderboard.rows import difference, digest_of, read_rollout
+from whale_leaderboard.sampling import Sample, commitment
+from whale_leaderboard.selection import DevScores
+
+Say = Callable[[str, int], None]
+"""Called with what is being read and how many of it have been, now and then."""
+
+_EVERY = 4_096
+
+
+@dataclass(slots=True)
+class Run:
+    """A run of the bundle, read."""
+
+    number: int
+    settings: Mapping[str, Any]
+    plan: EvalPlan
+    account: Account
+    audit: Audit
+    sampled: dict[str, tuple[Charged, Charge]]
+    """Of the rollouts that have to be there whole, test apart."""
+
+    @property
+    def place(self) -> str:
+        return f"runs/{self.number}"
+
+
+@dataclass(slots=True)
+class Entry:
+    """What level 1 read out of a bundle."""
+
+    bundle: Bundle
+    manifest: Manifest
+    digest: str
+    examples: ExampleSet[Any]
+    runs: list[Run]
+    account: Account
+    track: Track
+    score: Score
+    means: tuple[float, ...]
+    dev: DevScores
+    tested: Mapping[str, Charged]
+    """Records of the test rollouts, by key."""
+    metered: bool = True
+    odd: list[str] = field(default_factory=list)
+
+
+def check(bundle: Bundle, notes: list[Finding], say: Say = lambda _what, _count: None) -> Entry:
+    """Reads a bundle through.
+
+    Args:
+        bundle: open.
+        notes: gets what is found before the first refusal.
+        say: told how far it is.
+
+    Raises:
+        Refusal: the first fault.
+        UsageError: the data of the bundle's tier is not on this machine.
+    """
+    raw = bundle.read(MANIFEST, MOST_MANIFEST)
+    manifest = _read_manifest(raw)
+    _check_files(bundle, manifest, notes)
+    examples = _pinned(manifest)
+    splits = Splits(manifest.domain, manifest.tier)
+    dev = DevScores(splits)
+    runs: list[Run] = []
+    tested: dict[str, tuple[Charged, Charge]] = {}
+    for number in range(len(manifest.runs)):
+        runs.append(_read_run(bundle, manifest, number, splits, dev, tested, say))
+    if unsettled := len(examples) * K - len(tested):
+        raise Refusal(
+            1, "incomplete", "runs/0/charged.jsonl", f"{unsettled} test rollouts were never charged"
+        )
+    harnesses = _check_harnesses(bundle, manifest)
+    account = together([run.account for run in runs])
+    rewards, metered = _check_test(bundle, manifest, examples, tested, say)
+    for run in runs:
+        _check_samples(bundle, run, harnesses)
+    score = mean_at_k(list(rewards.values()))
+    track = Track(
+        domain=manifest.domain,
+        tier=manifest.tier,
+        size=size_of(manifest.about.parameters),
+        budget=budget_of(account.charged, metered=metered),
+    )
+    _check_claim(manifest, score, account, track, metered)
+    return Entry(
+        bundle=bundle,
+        manifest=manifest,
+        digest=hashlib.sha256(raw).hexdigest(),
+        examples=examples,
+        runs=runs,
+        account=account,
+        track=track,
+        score=score,
+        means=tuple(sum(found) / K for found in rewards.values()),
+        dev=dev,
+        tested={key: record for key, (record, _) in tested.items()},
+        metered=metered,
+        odd=[f"{run.place}: {what}" for run in runs for what in run.audit.odd_times],
+    )
+
+
+class Splits(Mapping[str, Collection[str]]):
+    """Ids of the examples that rollouts of a purpose may be of, loaded when first asked for."""
+
+    def __init__(self, domain: str, tier: str) -> None:
+        self._domain, self._tier = domain, tier
+
+    def __getitem__(self, purpose: str) -> frozenset[str]:
+        if purpose == "smoke":  # a try-out of what is to be trained or searched on
+            return self["weight"] | self["harness"] | self["dev"]
+        return split_ids(self._domain, self._tier, purpose)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter((*SPLITS, "smoke"))
+
+    def __len__(self) -> int:
+        return len(SPLITS) + 1
+
+
+@cache
+def split_ids(domain: str, tier: str, split: str) -> frozenset[str]:
+    """Ids of a split's examples."""
+    return frozenset(load_examples(domain, tier, split).ids)
+
+
+def _read_manifest(raw: bytes) -> Manifest:
+    try:
+        return msgspec.json.decode(raw, type=Manifest)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Refusal(1, "manifest", MANIFEST, f"is no manifest: {error}") from error
+
+
+def _check_files(bundle: Bundle, manifest: Manifest, notes: list[Finding]) -> None:
+    there, listed = bundle.sizes.keys() - {MANIFEST}, manifest.files.keys()
+    for name in sorted(there - listed):
+        raise Refusal(1, "unlisted_file", name, "is not in the manifest")
+    for name in sorted(listed - there):
+        raise Refusal(1, "missing_file", name, "is in the manifest and not in the bundle")
+    for name in sorted(listed):
+        said = manifest.files[name]
+        if bundle.sizes[name] != said.bytes or bundle.sha256(name) != said.sha256:
+            notes.append(
+                Finding(
+                    level=1,
+                    code="digest",
+                    place=name,
+                    message="is not the file that the manifest has the digest of",
+                    refuses=True,
+                )
+            )
+
+
+def _pinned(manifest: Manifest) -> ExampleSet[Any]:
+    try:
+        known = get_domain(manifest.domain)
+        if manifest.tier not in known.tiers:
+            raise UsageError(f"{manifest.domain} has no tier {manifest.tier!r}")
+    except UsageError as error:
+        raise Refusal(1, "track", MANIFEST, str(error)) from error
+    examples = load_examples(manifest.domain, manifest.tier, "test")
+    if examples_digest(examples.ids) != manifest.examples_id:
+        raise Refusal(
+            1, "examples", MANIFEST, f"its test examples are not those of {examples.name} in this version"
+        )
+    return examples
+
+
+def _read_run(
+    bundle: Bundle,
+    manifest: Manifest,
+    number: int,
+    splits: Splits,
+    dev: DevScores,
+    tested: dict[str, tuple[Charged, Charge]],
+    say: Say,
+) -> Run:
+    place, card = f"runs/{number}", manifest.runs[number]
+    plan, settings = _read_plan(bundle, manifest, number)
+    audit = Audit(place, splits)
+    salt = commitment(
+        *(manifest.files[f"{place}/{name}"].sha256 for name in ("ledger.jsonl", "charged.jsonl"))
+    )
+    sample = Sample(salt)
+    kept: dict[str, tuple[Charged, Charge]] = {}
+    events = partial(bundle.lines, f"{place}/ledger.jsonl", MOST_EVENT)
+    records = partial(bundle.lines, f"{place}/charged.jsonl", MOST_EVENT)
+    for settled in audit.settlements(events, records):
+        record = settled.record
+        if number == 0 and record.purpose == "test":
+            _check_tested(settled.number, record, manifest)
+            tested[record.key] = (record, settled.charge)
+        else:
+            _offer(sample, kept, record, settled.charge)
+            dev.add(record)
+        if settled.number % _EVERY == 0:
+            say(f"{place}: charged rollouts", settled.number)
+    if (card.events, card.records, card.head) != (audit.events, audit.records, audit.head):
+        raise Refusal(
+            1,
+            "ledger_head",
+            f"{place}/ledger.jsonl:{audit.events}",
+            f"ends after {audit.events} events and {audit.records} records at {audit.head[:12]}…, the "
+            f"manifest has {card.events}, {card.records} and {card.head[:12]}…",
+        )
+    chosen = sample.keys()
+    return Run(
+        number, settings, plan, audit.accountant.account(), audit, {key: kept[key] for key in chosen}
+    )
+
+
+def _offer(
+    sample: Sample, kept: dict[str, tuple[Charged, Charge]], record: Charged, charge: Charge
+) -> None:
+    """Draws, and keeps the record while it is in the draw."""
+    out = sample.offer(record.key)
+    if out != record.key:
+        kept[record.key] = (record, charge)
+        if out is not None:
+            del kept[out]
+
+
+def _read_plan(bundle: Bundle, manifest: Manifest, number: int) -> tuple[EvalPlan, Mapping[str, Any]]:
+    name = f"runs/{number}/run.toml"
+    bundle.read(name, MOST_TOML)
+    folder = bundle.folder / f"runs/{number}"
+    try:
+        store = RunStore.open(folder)
+        plan = plan_of(store.settings, folder)
+    except UsageError as error:
+        why = str(error).replace(str(bundle.folder), "")
+        raise Refusal(1, "settings", name, why) from error
+    settings = store.settings
+    wanted: dict[str, Any] = {"domain": manifest.domain, "tier": manifest.tier}
+    wanted["settings_id"] = manifest.runs[number].settings_id
+    if number == 0:
+        wanted |= {
+            "split": "test",
+            "k": K,
+            "profile": manifest.profile,
+            "model": manifest.model,
+            "weights_id": manifest.weights_id,
+            "harness_id": manifest.harness_id,
+            "fixture": manifest.fixture,
+            "judge": manifest.judge,
+            "examples_id": manifest.examples_id,
+        }
+        if ("agent_id" in settings) != manifest.own_agent:
+            raise Refusal(1, "settings", name, "it and the manifest differ on whether an own agent plays")
+    for field_name, value in wanted.items():
+        if settings.get(field_name) != value:
+            raise Refusal(
+                1,
+                "settings",
+                name,
+                f"its {field_name} is {settings.get(field_name)!r:.200}, {value!r:.200} is needed",
+            )
+    return plan, settings
+
+
+def _check_tested(number: int, record: Charged, manifest: Manifest) -> None:
+    for name in ("weights_id", "harness_id"):
+        if getattr(record, name) != getattr(manifest, name):
+            raise Refusal(
+                1,
+                "other_agent",
+                f"runs/0/charged.jsonl:{number}",
+                f"{record.key!r} was played with another {name}, {getattr(record, name)!r:.100}",
+            )
+
+
+def _check_harnesses(bundle: Bundle, manifest: Manifest) -> set[str]:
+    """Ids of the harnesses whose sources are there."""
+    found = set()
+    for name in sorted(bundle.sizes):
+        if name.startswith("harnesses/"):
+            source = bundle.read(name, MOST_HARNESS)
+            wanted = name.removeprefix("harnesses/").removesuffix(".py")
+            if hashlib.sha256(source).hexdigest() != wanted:
+                raise Refusal(1, "harness", name, "its text has another hash than its name")
+            found.add(f"sha256:{wanted}")
+    if not manifest.own_agent and manifest.harness_id not in found:
+        raise Refusal(
+            1, "harness", MANIFEST, f"the source of harness {manifest.harness_id} is not in the bundle"
+        )
+    return found
+
+
+def _check_test(
+    bundle: Bundle,
+    manifest: Manifest,
+    examples: ExampleSet[Any],
+    tested: dict[str, tuple[Charged, Charge]],
+    say: Say,
+) -> tuple[dict[str, list[float]], bool]:
+    """(rewards by example, whether all calls were metered) of the test rollouts, each where it belongs."""
+    wanted = ((example_id, sample) for example_id in examples.ids for sample in range(K))
+    rewards: dict[str, list[float]] = {example_id: [] for example_id in examples.ids}
+    metered = True
+    for number, line in bundle.lines(TEST, MOST_ROLLOUT):
+        example_id, sample = next(wanted, ("", 0))
+        place = f"{TEST}:{number}"
+        row = _read_row(line, place)
+        if (row.example_id, row.sample) != (example_id, sample):
+            here = f"sample {sample} of {example_id!r}" if example_id else "the end"
+            raise Refusal(
+                1,
+                "completeness",
+                place,
+                f"sample {row.sample} of example {row.example_id!r} stands where {here} should",
+            )
+        _check_row(row, line, place, tested)
+        if row.domain != manifest.domain:
+            raise Refusal(1, "completeness", place, f"{row.key!r} is of {row.domain!r:.80}")
+        rewards[example_id].append(row.verdict.reward)
+        metered &= row.metered
+        if number % _EVERY == 0:
+            say("test rollouts", number)
+    if (left := next(wanted, None)) is not None:
+        raise Refusal(1, "completeness", TEST, f"sample {left[1]} of example {left[0]!r} is missing")
+    return rewards, metered
+
+
+def _read_row(line: bytes, place: str) -> Rollout:
+    try:
+        return read_rollout(line)
+    except ValueError as error:
+        raise Refusal(1, "rollout", place, str(error)) from error
+
+
+def _check_row(row: Rollout, line: bytes, place: str, known: Mapping[str, tuple[Charged, Charge]]) -> None:
+    if row.key not in known:
+        raise Refusal(1, "no_charge", place, f"{row.key!r} is in no record of what was charged")
+    record, charge = known[row.key]
+    if why := difference(row, record, charge):
+        raise Refusal(1, "record", place, f"{row.key!r}: {why}")
+    if digest_of(line) != record.digest:
+        raise Refusal(
+            1, "rollout_digest", place, f"{row.key!r} is not the rollout that its record has the digest of"
+        )
+
+
+def _check_samples(bundle: Bundle, run: Run, harnesses: set[str]) -> None:
+    """Exactly the rollouts that the digests choose, in the order of their records, with their harness."""
+    name = f"{run.place}/samples.jsonl"
+    wanted = iter(run.sampled)
+    for number, line in bundle.lines(name, MOST_ROLLOUT):
+        place = f"{name}:{number}"
+        row, key = _read_row(line, place), next(wanted, None)
+        if row.key != key:
+            raise Refusal(
+                1, "sample", place, f"{row.key!r} stands where the digests choose {key or 'nothing'!r}"
+            )
+        _check_row(row, line, place, run.sampled)
+        if row.harness_id not in harnesses and row.harness_id.startswith("sha256:"):
+            raise Refusal(
+                1, "harness", place, f"the source of {row.key!r}'s harness {row.harness_id} is not there"
+            )
+    if (left := next(wanted, None)) is not None:
+        raise Refusal(1, "sample", name, f"{left!r}, which the digests choose, is missing")
+
+
+def _check_claim(
+    manifest: Manifest, score: Score, account: Account, track: Track, metered: bool
+) -> None:
+    claim = manifest.claim
+    found: dict[str, tuple[object, object]] = {
+        "score": (claim.score, score),
+        "charged": (claim.charged, account.charged),
+        "paper": (claim.paper, account.paper),
+        "executed": (claim.executed, account.executed),
+        "test": (claim.test, account.test),
+        "track": (manifest.track, track),
+        "metered": (manifest.metered, metered),
+    }
+    for name, (said, again) in found.items():
+        if said != again:
+            raise Refusal(
+                1, "claim", MANIFEST, f"its {name} is {_shown(said)}, its rollouts give {_shown(again)}"
+            )
+
+
+def _shown(value: object) -> str:
+    return f"{value.mean!r}" if isinstance(value, Score) else f"{value!r}"
