@@ -27,6 +27,9 @@ MAX_QUERY_CHARS = 1_024
 MAX_K = 1_000
 """Most passages per query."""
 
+REBUILD = "delete it, then build it again with `whale-bench index build` (one in the cache builds itself)"
+"""What to do with an index that cannot be used."""
+
 _UNSPEAKABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]+")
 
 

@@ -142,14 +142,15 @@ class BM25Retriever:
         return [[Hit(self.index.passage(r), s) for r, s in zip(*top, strict=True)] for top in ranked]
 
     def _top(self, query: str, k: int) -> tuple[list[int], list[float]]:
-        lists = self._lists(Counter(analyse(clean_query(query))))
-        if not lists:
-            return [], []
+        terms = Counter(analyse(clean_query(query)))
         try:
+            lists = self._lists(terms)
+            if not lists:
+                return [], []
             rows, sums = self._best(lists, k)
             scores = sums.astype(np.float32)
             order = np.lexsort((self.index.ties[rows], -scores))[:k]
-        except IndexError as error:
+        except (IndexError, ValueError, OverflowError) as error:  # what arithmetic over damaged files says
             raise corrupt(self.index.folder, str(error)) from error
         return rows[order].tolist(), _reported(scores[order])
 

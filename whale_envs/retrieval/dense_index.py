@@ -22,7 +22,7 @@ import msgspec
 import numpy as np
 
 from whale_envs.errors import DataError, UsageError
-from whale_envs.retrieval.base import Passage
+from whale_envs.retrieval.base import REBUILD, Passage
 from whale_envs.retrieval.dense_encoder import INSTALL, Encoder
 from whale_envs.retrieval.workshop import deliver, workshop
 
@@ -128,7 +128,7 @@ def check_dense(folder: Path) -> DenseManifest | None:
         if not path.is_file() or path.stat().st_size != size:
             has = f"has {path.stat().st_size:,} bytes" if path.is_file() else "is missing"
             raise DataError(
-                f"the dense index {folder} is damaged: {name} {has}, {size:,} were built; build it again"
+                f"the dense index {folder} is damaged: {name} {has}, {size:,} were built; {REBUILD}"
             )
     return manifest
 
@@ -148,7 +148,7 @@ def open_dense(folder: Path, passages: Iterable[Passage] | None = None) -> Dense
     try:
         index = faiss.read_index(str(folder / "index"))
     except RuntimeError as error:
-        raise DataError(f"{folder / 'index'} cannot be read by FAISS: {error}; build it again") from error
+        raise DataError(f"{folder / 'index'} cannot be read by FAISS: {error}; {REBUILD}") from error
     if index.metric_type != faiss.METRIC_INNER_PRODUCT:
         raise UsageError(f"{folder / 'index'} does not rank by inner product, the only way supported")
     if passages is None:

@@ -32,11 +32,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whale_envs.errors import DataError
-from whale_envs.retrieval.base import Passage
+from whale_envs.retrieval.base import REBUILD, Passage
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
-REBUILD = "build it with `whale-bench index build`"
 ARRAYS = {
     "fields.i8": "<i8", "ties.i4": "<i4", "term_ends.i8": "<i8", "starts.i8": "<i8", "rows.i4": "<i4",
     "frequencies.i4": "<i4", "lengths.u1": "<u1",
@@ -174,7 +173,9 @@ def read_manifest(folder: Path) -> Manifest:
     except (FileNotFoundError, NotADirectoryError) as error:
         if any(folder.glob("segments_*")):
             raise DataError(f"{folder} is a Lucene index; search it with --retriever pyserini") from error
-        raise DataError(f"{folder} holds no BM25 index; {REBUILD}") from error
+        there = folder.is_dir() and any(folder.iterdir())
+        way = REBUILD if there else "build it with `whale-bench index build`"
+        raise DataError(f"{folder} holds no BM25 index; {way}") from error
     except OSError as error:
         raise DataError(f"{folder / MANIFEST} cannot be read: {error}") from error
     try:

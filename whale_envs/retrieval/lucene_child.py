@@ -80,9 +80,16 @@ def _open(settings: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     searcher = autoclass("io.anserini.search.SimpleSearcher")(settings["index"])
     searcher.set_bm25(settings["k1"], settings["b"])
     documents = searcher.get_total_num_docs()
-    stored = documents == 0 or _stored(searcher.doc(0)) is not None
+    first = searcher.doc(0) if documents else None
+    if documents and first is None:
+        raise CorruptIndexError("its first passage cannot be read")
+    stored = first is None or _stored(first) is not None
     version = autoclass("org.apache.lucene.util.Version").LATEST.toString()
     return searcher, {"documents": documents, "stored": stored, "lucene": version, "pid": os.getpid()}
+
+
+class CorruptIndexError(Exception):
+    """Lucene opens the index, and has not what it should hold."""
 
 
 def _read(requests: "queue.SimpleQueue[_Request]") -> None:

@@ -24,7 +24,7 @@ import msgspec
 import numpy as np
 
 from whale_envs.errors import DataError, InfrastructureError, UsageError
-from whale_envs.retrieval.base import Passage
+from whale_envs.retrieval.base import REBUILD, Passage
 from whale_envs.retrieval.java import find_jar, find_java
 from whale_envs.retrieval.lucene_process import child_environment, cores
 from whale_envs.retrieval.workshop import deliver, workshop
@@ -116,7 +116,7 @@ def index_digest(folder: Path, settings: str) -> str:
             if files.get(name) != size:
                 has = f"has {files[name]:,} bytes" if name in files else "is missing"
                 raise DataError(
-                    f"the Lucene index {folder} is damaged: {name} {has}, {size:,} were built; build it again"
+                    f"the Lucene index {folder} is damaged: {name} {has}, {size:,} were built; {REBUILD}"
                 )
         content = manifest.digest.encode()
     else:

@@ -30,6 +30,7 @@ from typing import Any
 import msgspec
 
 from whale_envs.errors import DataError, InfrastructureError, UsageError
+from whale_envs.retrieval.base import REBUILD
 from whale_envs.retrieval.java import INSTALL, find_jar, find_java
 
 START_SECONDS = 120.0
@@ -257,7 +258,7 @@ class LuceneChild:
                 "build it again with this version, or install the Pyserini that built it"
             )
         if "Corrupt" in name or "EOF" in name or "NoSuchFile" in name or "FileNotFound" in name:
-            return DataError(f"the Lucene index {index} is damaged ({whole}); build it again")
+            return DataError(f"the Lucene index {index} is damaged ({whole}); {REBUILD}")
         if "IndexNotFound" in name:
             return DataError(f"{index} holds no Lucene index; build one there")
         return DataError(f"the Lucene index {index} cannot be opened ({whole})")

@@ -6,8 +6,9 @@
 Mini asks about 10,033 lead summaries of Wikipedia: questions of Natural Questions (kind nq) and our
 own by template (single, bridge, comparison). Factbook asks about 1,508 passages of the CIA World
 Factbook (single, bridge, border); nothing in it is under ShareAlike. Every embedded question was read
-by hand beside its passages. Splits share no question and no entity: two questions that name, pass or
-end at the same page are in the same split.
+by hand beside its passages. Splits share no question and no entity: two questions that ask about, pass or
+end at the same page are in the same split. A page that a question only names in passing (the United
+States, Italy) may be named in another split, too.
 
     tier      weight  harness  dev  test   source
     mini         244       94   93   184   82 of Natural Questions, 533 by template

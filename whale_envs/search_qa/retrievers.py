@@ -139,6 +139,6 @@ def _index_of_tier(retriever: str, tier: str) -> Path:
             "or name a server with --retriever http --retriever-url"
         )
     folder = cache_dir() / "search_qa" / f"{retriever}-{corpus}-{corpus_digest(corpus)[:12]}"
-    if not folder.exists():
+    if not folder.exists() or not any(folder.iterdir()):
         _builder(retriever)(load_corpus(corpus), folder)
     return folder

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whale_envs.errors import DataError, UsageError
-from whale_envs.retrieval import bm25, index_build
+from whale_envs.retrieval import bm25, index_build, index_file
 from whale_envs.retrieval.analyser import analyse
 from whale_envs.retrieval.base import Passage
 from whale_envs.retrieval.bm25 import BM25Retriever
@@ -241,15 +241,18 @@ def test_two_builders_at_once_both_end_well(tmp_path: Path) -> None:
 
 def test_what_is_no_index_says_how_to_build_one(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    for folder in (tmp_path / "none", tmp_path / "file", tmp_path):
+    (tmp_path / "empty").mkdir()
+    for folder in (tmp_path / "none", tmp_path / "file", tmp_path / "empty"):
         with pytest.raises(DataError, match=r"holds no BM25 index; build it with `whale-bench index build`"):
             open_index(folder)
+    with pytest.raises(DataError, match=r"holds no BM25 index; delete it, then build it again"):
+        open_index(tmp_path)
 
 
 def test_an_index_of_another_version_is_refused(tmp_path: Path) -> None:
     manifest = index_of(tmp_path / "index", WORDS).folder / MANIFEST
     manifest.write_text(json.dumps({"version": 99, "anything": {}}))
-    with pytest.raises(DataError, match=r"is of format 99, and this version .* reads format 1; build it"):
+    with pytest.raises(DataError, match=r"is of format 99, and this version .* reads format 1; delete it"):
         open_index(tmp_path / "index")
 
 
@@ -271,9 +274,31 @@ def test_a_damaged_index_is_one_clear_error(tmp_path: Path, how: str) -> None:
     for file in sorted(path.name for path in (tmp_path / "index").iterdir()):
         shutil.copytree(tmp_path / "index", tmp_path / "copy")
         damages()[how](tmp_path / "copy" / file)
-        with pytest.raises(DataError, match=r"build it with `whale-bench index build`"):
+        with pytest.raises(DataError, match=r"delete it, then build it again with `whale-bench index build`"):
             open_index(tmp_path / "copy")
         shutil.rmtree(tmp_path / "copy")
+
+
+@pytest.mark.parametrize(
+    "name", ["codes.u", "starts.i8", "rows.i4", "frequencies.i4", "lengths.u1", "ties.i4"]
+)
+def test_damage_that_opening_did_not_see_is_no_other_error_than_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(index_file, "CHECKED_BYTES", 0)  # as of an index of gigabytes
+    build_index(passages(WORDS), tmp_path / "index")
+    path = tmp_path / "index" / name
+    whole = path.read_bytes()
+    told = 0
+    for fill in (b"\xff", b"\x7f", b"\x01"):
+        path.write_bytes(fill * len(whole))
+        try:
+            ranker = BM25Retriever(open_index(tmp_path / "index"))
+            for query in (" ".join(WORDS), *WORDS):
+                ranker.rank(query, 5)
+        except DataError as error:
+            told += "is damaged" in str(error)
+    assert told or name in ("frequencies.i4", "lengths.u1", "ties.i4")  # any number is one there
 
 
 async def test_a_search_between_others_finds_the_same_and_gives_way(

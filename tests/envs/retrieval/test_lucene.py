@@ -329,7 +329,7 @@ async def test_a_left_lock_and_a_lost_manifest_do_not_matter_to_a_reader(
         assert await other.search(QUERIES[:20], 5) == await retriever.search(QUERIES[:20], 5)
 
 
-@pytest.mark.parametrize("kind", ["truncated", "future", "codec", "slim"])
+@pytest.mark.parametrize("kind", ["truncated", "stored", "future", "codec", "slim"])
 async def test_an_index_of_others_that_cannot_be_read_is_one_sentence(
     index: Path, tmp_path: Path, kind: str
 ) -> None:
@@ -340,6 +340,11 @@ async def test_an_index_of_others_that_cannot_be_read_is_one_sentence(
     if kind == "truncated":
         [postings] = folder.glob("*.tim")
         postings.write_bytes(postings.read_bytes()[:20])
+    elif kind == "stored":  # sizes, heads and checksums of the file's frame as they were
+        [texts] = folder.glob("*.fdt")
+        content = bytearray(texts.read_bytes())
+        content[100:-100] = bytes(byte ^ 0xFF for byte in content[100:-100])
+        texts.write_bytes(content)
     elif kind == "future":  # the format's version number, beyond what this Lucene reads
         data = bytearray(segments.read_bytes())
         at = data.index(b"segments") + len(b"segments")

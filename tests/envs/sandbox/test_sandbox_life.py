@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -18,6 +19,9 @@ import pytest
 from whale_envs.errors import InfrastructureError, UsageError
 from whale_envs.sandbox import Limits, Sandbox, run, shared
 from whale_envs.sandbox.doctor import describe, layers
+from whale_envs.sandbox.warm import wire
+from whale_envs.sandbox.warm.cells import Cell, Request
+from whale_envs.sandbox.warm.supervisor import Supervisor, Walls
 
 from .conftest import LIMITS
 from .load import slowness
@@ -297,3 +301,55 @@ def test_importing_it_loads_no_library_for_programs() -> None:
     code = "import whale_envs, sys; print('whale_envs.sandbox' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+# --- the supervisor's loop, without processes -------------------------------------------------------
+
+
+class Line:
+    """The host's end of a connection, which keeps what it is sent."""
+
+    number = 1
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[int, int, bytes]] = []
+
+    def send(self, kind: int, call: int, payload: bytes = b"") -> None:
+        self.sent.append((kind, call, payload))
+
+
+@pytest.fixture
+def alone() -> Iterator[Supervisor]:
+    ours, theirs = socket.socketpair()
+    config = {"limits": {}, "session_seconds": 60.0}
+    with ours, theirs:
+        yield Supervisor(theirs, config, Walls(True, None, True), [])
+
+
+def test_a_call_that_waits_for_its_turn_is_answered_when_its_session_ends(alone: Supervisor) -> None:
+    line = Line()
+    alone._links[1] = line  # type: ignore[assignment]
+    for call, session in enumerate(("a", "b", "a")):
+        alone._queue.append(Request(1, call, 5.0, session, b"print(1)", time.monotonic()))
+    alone._on_frame(line, wire.FORGET, 9, b"a")  # type: ignore[arg-type]
+    assert [(kind, call) for kind, call, _ in line.sent] == [(wire.RESULT, 0), (wire.RESULT, 2)]
+    assert {wire.ENDED.unpack_from(payload)[0] for *_, payload in line.sent} == {wire.CRASHED}
+    assert [request.session for request in alone._queue] == ["b"]
+
+
+def test_a_program_that_is_killed_is_left_time_to_die_in(alone: Supervisor) -> None:
+    cell = Cell(1, 1024)
+    try:
+        cell.request = Request(1, 1, 1.0, "", b"", 0.0)
+        cell.deadline = time.monotonic() - 1
+        alone._running[1] = cell
+        assert alone._wait() == 0.0
+        alone._look()
+        assert cell.verdict == wire.TIMED_OUT
+        assert alone._wait() > 0.0, "it would spin until the kernel has freed the program's memory"
+        signals: list[int] = []
+        cell.signal = signals.append  # type: ignore[method-assign]
+        alone._look()
+        assert not signals
+    finally:
+        cell.close()

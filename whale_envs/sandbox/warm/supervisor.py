@@ -13,6 +13,7 @@ Not covered: fairness between connections; calls start in the order in which the
 
 import contextlib
 import json
+import math
 import os
 import selectors
 import signal
@@ -170,7 +171,12 @@ class Supervisor:
             link.send(wire.PONG, call)
         elif kind == wire.FORGET:
             name = payload.decode()
-            self._queue = deque(request for request in self._queue if request.session != name)
+            for request in [request for request in self._queue if request.session == name]:
+                self._queue.remove(request)
+                nothing = wire.Kept(0).pack()
+                waited = time.monotonic() - request.asked
+                ended = wire.ENDED.pack(wire.CRASHED, 0, 0.0, 0.0, waited, True)
+                self._answer(request, wire.RESULT, ended + nothing + nothing)
             cell = self._sessions.pop(name, None)
             if cell is not None:
                 cell.kill(wire.CRASHED)
@@ -371,7 +377,10 @@ class Supervisor:
 
     def _wait(self) -> float | None:
         if self._running:
-            soonest = min(cell.deadline for cell in self._running.values())
+            # Not of those that are killed and not gone yet: a loop without waiting, at this process's
+            # priority, would leave them no time to die in.
+            alive = (cell.deadline for cell in self._running.values() if cell.verdict == wire.FINISHED)
+            soonest = min(alive, default=math.inf)
             settling = any(cell.settles for cell in self._running.values())
             return min(0.005 if settling else guard.EVERY, max(0.0, soonest - time.monotonic()))
         if self._sessions:
@@ -382,9 +391,9 @@ class Supervisor:
         now = time.monotonic()
         for cell in [cell for cell in self._running.values() if cell.settles]:
             self._on_said(cell)
-        late = [cell for cell in self._running.values() if now >= cell.deadline]
-        for cell in late:
-            cell.kill(wire.TIMED_OUT)
+        for cell in self._running.values():
+            if now >= cell.deadline and cell.verdict == wire.FINISHED:
+                cell.kill(wire.TIMED_OUT)
         for cell in [c for c in self._sessions.values() if c.request is None]:
             if now - cell.idle_since > self._config["session_seconds"]:
                 self._end_session(cell)
