@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from whale_bench.harness.answers import holds_answers
 from whale_bench.harness.findings import Finding
-from whale_bench.harness.parrots import MARKED, PARROTS, Replies
+from whale_bench.harness.parrots import ANY, MARKED, PARROTS, Replies
 from whale_envs import ExampleSet, FinalResponse, get_domain, parse_action
 from whale_envs.core import Example, Profile
 from whale_envs.seeding import derive_rng
@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from whale_bench.records import Rollout
 
 __all__ = ["Finding", "holds_answers", "parrot_canary", "parrot_hits", "permuted_gold"]
+
+REPEATED = 1.5
+"""How much more often than under h0 a random parrot may be right, where good moves are shown twice."""
 
 LUCK = 0.15
 """Share of the examples that no parrot gets right under h0 which one may get right by luck."""
@@ -78,19 +81,20 @@ async def parrot_canary(
         reference = await parrot_hits(load_harness(domain), domain, examples, seed=seed, marked=True)
     async with load_harness_source(domain, source, name, unsafe=unsafe) as harness:
         hits = await parrot_hits(harness, domain, examples, seed=seed)
-    best = max(reference, key=lambda parrot: len(reference[parrot]))
-    allowed = (len(reference[best]) + 1) / (len(examples) + 2)
     hard = {example.id for example in examples}.difference(*reference.values())
+    best = max(reference, key=lambda parrot: len(reference[parrot]))
     for parrot, right in hits.items():
-        for count, of, chance, which, under in (
-            (len(right), len(examples), allowed, "", f"the best, {best!r}, is on {len(reference[best])}"),
-            (len(right & hard), len(hard), LUCK, " that are left", "none of them is on any"),
+        usual = ANY if parrot == ANY else best  # the order of what is shown does nothing for a random one
+        known, slack = len(reference[usual]), REPEATED if parrot == ANY else 1.0
+        for count, of, chance, which in (
+            (len(right), len(examples), slack * (known + 1) / (len(examples) + 2), ""),
+            (len(right & hard), len(hard), LUCK, " that no parrot gets right under h0"),
         ):
             if _tail(count, of, chance) < CHANCE / len(hits):
                 return Finding(
                     domain,
-                    f"{name}:1: the parrot {parrot!r} is right on {count} of the {of} examples{which}; under "
-                    f"h0 {under}: the harness tells the model what to say",
+                    f"{name}:1: the parrot {parrot!r} is right on {count} of {of} examples{which}, under h0 "
+                    f"{usual!r} on {known} of {len(examples)}: the harness tells the model what to say",
                 )
     return None
 

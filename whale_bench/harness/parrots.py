@@ -22,6 +22,9 @@ from types import MappingProxyType
 from whale_bench.models.base import Request
 from whale_envs.seeding import derive_rng
 
+ANY = "any"
+"""The parrot that says any move or number it has seen."""
+
 Replies = Callable[[Request], str]
 _Choose = Callable[[Sequence[str], int], str]
 
@@ -81,7 +84,7 @@ def _parrots(domain: str) -> Mapping[str, Replies]:
         "last": (_last, False),
         "last of all": (_last, True),
         "most": (_most, True),
-        "any": (_any, True),
+        ANY: (_any, True),
     }
     return MappingProxyType(
         {
