@@ -9,9 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from bench_fakes import EXAMPLES, FILES, HEAD, alive, children, play
 
+from whale_bench import Agent, Task, rollout
+from whale_bench.engine import env_options
 from whale_bench.harness import host, workers
 from whale_bench.harness.base import STATE_BYTES, Act, Nudge, Reply, View
 from whale_bench.harness.calls import Answer, Call, HarnessFault, answer_call, check_answer
@@ -21,7 +24,8 @@ from whale_bench.harness.host import (
     load_harness_source,
     shipped_harnesses,
 )
-from whale_envs import UsageError
+from whale_bench.models.scripted import ScriptedModel, load_scripted
+from whale_envs import DOMAINS, UsageError, load_examples
 from whale_envs.errors import HarnessError, HarnessFileError
 from whale_envs.sandbox.confined import Confined, Job, refuse, start
 
@@ -448,3 +452,107 @@ async def test_o37_a_file_that_misbehaves_at_import_is_named(
         await ProcessHarness("mine.py", source=source).__aenter__()
     assert pids
     assert not [pid for pid in pids if alive(pid)]
+
+
+# --- what the host holds, whatever the file says ----------------------------------------------------
+
+GREEDY = (
+    HEAD
+    + """
+import json
+class Harness(BaseHarness):
+    MAX_TURNS = 10**9
+    MAX_TOKENS = 10**9
+    ENV_OPTIONS = <options>
+    def read(self, reply, view):
+        return <decision>
+"""
+)
+
+
+def greedy(options: str, action: str) -> ProcessHarness:
+    source = GREEDY.replace("<options>", options).replace("<decision>", action)
+    return ProcessHarness("greedy.py", source=source)
+
+
+async def play_in(domain: str, harness: host.HarnessHost, text: str, **limits: Any) -> Any:
+    model = ScriptedModel(lambda _: text)
+    examples = load_examples(domain, "mini", "dev")
+    task = Task(domain, examples, **limits)
+    row = await rollout(task, Agent(model, harness), examples[0], sample=0, seed=0, key="dev:x:0")
+    return row, model.requests
+
+
+async def test_turns_retries_documents_and_tokens_are_the_hosts() -> None:
+    retries = "{'illegal_retry_budget': 10**6, 'format_retry_budget': 10**6}"
+    async with greedy(retries, "Act('e')") as harness:
+        row, requests = await play_in("chess_puzzles", harness, "e", max_tokens=50)
+        assert (row.stop_condition, len(row.steps)) == ("malformed", 11)  # ten are forgiven
+        assert {request.max_tokens for request in requests} == {50}
+    async with greedy("{}", "Nudge('again')") as harness:
+        row, _ = await play_in("chess_puzzles", harness, "e")
+        assert (row.stop_condition, len(row.steps)) == ("max_turns", 18)
+    search = "Act(json.dumps({'tool': 'search', 'arguments': {'query': reply.text}}))"
+    async with greedy("{'topk': 10**6, 'max_doc_tokens': 10**6}", search) as harness:
+        bounds = env_options("search_qa", harness)
+        row, _ = await play_in("search_qa", harness, "Paris", token_budget=20)
+    most = {name: high for name, (_, high) in DOMAINS["search_qa"].module.ENV.BOUNDS.items()}
+    assert bounds == {name: most[name] for name in ("topk", "max_doc_tokens", "max_turns")}
+    assert len(row.steps) <= most["max_turns"]
+    assert row.sampled_tokens <= 20
+
+
+@pytest.mark.parametrize(
+    ("domain", "action", "text"),
+    [
+        ("chess_puzzles", "Act(view.observation.partition('Legal moves: [')[2][:4])", "I think."),
+        ("math_python", "Act('\\\\boxed{7}')", "I think."),
+        ("search_qa", "Act('<answer>Paris</answer>')", "I think."),
+        (
+            "math_python",
+            "Act(json.dumps({'tool': 'code_interpreter', 'arguments': {'code': reply.text + ' * 7'}}))",
+            "```python\nprint(6)\n```",
+        ),
+        (
+            "math_python",
+            "Act(json.dumps({'tool': 'code_interpreter', 'arguments': {'code': 'import sympy'}}))",
+            "```python\nprint(6)\n```",
+        ),
+    ],
+)
+async def test_what_the_model_did_not_say_is_refused_at_run_time(domain: str, action: str, text: str) -> None:
+    async with greedy("{}", action) as harness:
+        row, _ = await play_in(domain, harness, text)
+    assert (row.stop_condition, row.verdict.reward) == ("provenance", 0.0)
+    assert row.tool_calls == 0
+
+
+async def test_code_that_is_said_up_to_normalisation_runs() -> None:
+    action = "Act(json.dumps({'tool': 'code_interpreter', 'arguments': {'code': 'print(6*7)'}}))"
+    async with greedy("{}", f"{action} if not view.turns else Act(reply.text)") as harness:
+        row, _ = await play_in("math_python", harness, "I compute:\n```python\n6*7\n```")
+    assert row.steps[0].observation == "42\n"
+
+
+async def test_o37_beside_hostile_candidates_the_others_score_as_if_alone() -> None:
+    """Every kind of hostile reply in one file, honest rollouts of another at the same time."""
+
+    async def honest() -> list[Any]:
+        async with load_harness_source(
+            "chess_puzzles", shipped_harnesses()["chess_puzzles"] + "\n", "b.py"
+        ) as b:
+            rows = [play(None, b, backend=load_scripted("noisy-oracle:0.7"), example=i) for i in range(12)]
+            return [msgspec.structs.replace(row, seconds=0.0) for row in await asyncio.gather(*rows)]
+
+    async def hostile() -> list[str]:
+        async with ProcessHarness(FILES / "moody.py", call_seconds=0.8) as a:
+            ways = ["hang", "die", "exit", "flood", "e2e4", "spin"]
+            return [row.stop_condition for row in await asyncio.gather(*(play([w] * 9, a) for w in ways))]
+
+    alone = await honest()
+    beside, ends = await asyncio.gather(honest(), hostile())
+    assert beside == alone
+    assert len({row.verdict.reward for row in alone}) == 2
+    timeout, error, rest = "harness_timeout", "harness_error", "malformed"
+    assert ends[:4] == [timeout, error, error, rest]
+    assert (ends[4] in ("illegal", "wrong_move", "solved"), ends[5]) == (True, timeout)
