@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from whale_bench.check_command import check_harness_command
 from whale_bench.console import FINDINGS, INCOMPLETE, run_app
 
 if TYPE_CHECKING:
@@ -279,26 +280,7 @@ def serve_retriever_command(
     asyncio.run(serve(open_retriever(retriever, tier=tier, index=index, url=retriever_url), host, port))
 
 
-@app.command("check-harness")
-def check_harness_command(
-    file: Annotated[Path, typer.Argument(help="A harness file.")],
-    domain: Annotated[list[str] | None, typer.Option("--domain", help="Only this environment.")] = None,
-) -> None:
-    """Check a harness file against the contract; prints a line for each finding."""
-    import asyncio
-
-    from whale_bench.harness.check import check_harness
-    from whale_envs import UsageError, get_domain
-
-    if not file.is_file():
-        raise UsageError(f"harness file {str(file)!r} does not exist")
-    domains = tuple(get_domain(name).name for name in domain) if domain else None
-    findings = asyncio.run(check_harness(file, domains))
-    for finding in findings:
-        typer.echo(f"{finding.message}" + (f"  [{finding.domain}]" if finding.domain else ""))
-    if findings:
-        raise typer.Exit(FINDINGS)
-    typer.echo(f"{file}: holds the contract")
+app.command("check-harness")(check_harness_command)
 
 
 def _is_given(context: typer.Context, name: str) -> bool:

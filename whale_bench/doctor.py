@@ -23,7 +23,7 @@ from typing import Literal
 
 import msgspec
 
-from whale_envs.errors import UsageError
+from whale_envs.errors import InfrastructureError, UsageError
 from whale_envs.paths import cache_dir
 
 State = Literal["ok", "missing", "broken"]
@@ -72,6 +72,7 @@ def findings() -> Iterator[Finding]:
         yield _installed(f"extra {extra}", names, f'pip install "whale-envs[{extra}]"')
     yield _gpu()
     yield from _sandbox()
+    yield _harness_workers()
     yield _lucene()
     for place in (cache_dir(), Path.cwd()):
         yield _disk(place)
@@ -114,6 +115,24 @@ def _sandbox() -> Iterator[Finding]:
         yield Finding(f"sandbox {wall.name}", "ok" if wall.active else "missing", wall.why, fix)
     fix = "" if tool.active else "give --unsafe-python where you trust the model, or --python-url"
     yield Finding(tool.name, "ok" if tool.active else "broken", tool.why, fix)
+
+
+def _harness_workers() -> Finding:
+    """Which layers protect from harness files that do not ship with the suite."""
+    from whale_bench.harness.workers import worker_layers
+    from whale_envs.sandbox.confined import missing_walls
+
+    part = "harness workers"
+    try:
+        layers = asyncio.run(worker_layers())
+    except (InfrastructureError, UsageError) as error:
+        return Finding(part, "broken", str(error), "only the shipped harnesses run here")
+    held = ", ".join(layer["name"] for layer in layers if layer["active"])
+    missing = missing_walls(layers)
+    if missing:
+        fix = "load files that you trust with unsafe=True, or check them with --unsafe-harness"
+        return Finding(part, "broken", f"harness files would not be confined: {missing}", fix)
+    return Finding(part, "ok", f"harness files are confined by {held}")
 
 
 def _lucene() -> Finding:

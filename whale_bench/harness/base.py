@@ -17,7 +17,7 @@ What a harness cannot do: see gold answers, change what the environment does, or
 An action counts only if it stands in text that the model sampled this turn (`provenance.py`), and
 the host holds options within the environment's bounds whatever the file says.
 
-Not covered: isolation of hostile files beyond a process of their own.
+Not covered: where a file runs and what it can reach there, see `workers.py`.
 """
 
 from typing import Any, ClassVar, Literal, TypeAlias

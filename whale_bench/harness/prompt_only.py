@@ -150,9 +150,7 @@ def _compare(ours: ast.Module, theirs: ast.Module, source: str) -> Difference | 
             continue
         shown = lines[one[0] - 1].strip()[:80] if one[0] <= len(lines) else ""
         if one[1] == "]":
-            return Difference(
-                one[0], f"what the parent has on its line {other[0]} is missing after {shown!r}"
-            )
+            return Difference(one[0], f"lacks, after {shown!r}, what the parent has on its line {other[0]}")
         return Difference(one[0], f"not in the parent: {shown!r}")
     return None
 

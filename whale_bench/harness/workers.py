@@ -79,7 +79,7 @@ class Worker:
         try:
             worker.layers = await worker._hello()
             if not unsafe:
-                refuse(worker.layers, "a harness file", "unsafe=True (--unsafe-harness)")
+                refuse(worker.layers, "a harness file", "unsafe=True (check-harness: --unsafe-harness)")
             worker.settings = await worker._load(harness, seconds)
         except BaseException:
             await worker.end()

@@ -6,7 +6,7 @@
 
 `serve(descriptor)` runs alone: in namespaces of its own, with Python's standard library to read and
 nothing to write, no network, no other process, program or thread, and at most `memory_mb` of memory.
-Its first words are a line of JSON with the layers that stand (`missing` reads them). What it imports
+Its first words are a line of JSON with the layers that stand (`refuse` reads them). What it imports
 from `roots` is loaded before the walls go up, and those folders are not there behind them.
 
 What remains reachable is what `client` names for the interpreter tool, without its scratch folder.
@@ -105,6 +105,11 @@ def refuse(layers: list[dict[str, Any]], what: str, option: str) -> None:
     """UsageError where those layers leave something open; `option` is what runs `what` all the same."""
     global _granted  # noqa: PLW0603 - what the kernel grants, it grants to the whole process
     _granted = _granted or any(layer["name"] == "namespaces" and layer["active"] for layer in layers)
-    missing = Sandbox.missing({"layers": layers})
+    missing = missing_walls(layers)
     if missing:
         raise UsageError(f"{what} would not be confined here ({missing}); {option} runs it all the same")
+
+
+def missing_walls(layers: list[dict[str, Any]]) -> str:
+    """What no active layer protects, with the reasons; empty where all is protected."""
+    return Sandbox.missing({"layers": layers})

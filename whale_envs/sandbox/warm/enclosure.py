@@ -72,17 +72,17 @@ def _load(config: dict[str, Any]) -> Callable[[int], None]:
     module, _, function = config["entry"].partition(":")
     entry: Callable[[int], None] = getattr(importlib.import_module(module), function)
     sys.path[:] = before
-    sys.path_importer_cache.clear()
     for name, loaded in list(sys.modules.items()):
-        if name.partition(".")[0] == "whale_envs":
+        top = name.partition(".")[0]
+        if top == "whale_envs":
             del sys.modules[name]
-        elif any(str(path).startswith(root) for root in config["roots"] for path in _folders(loaded)):
+        elif top not in sys.stdlib_module_names and hasattr(loaded, "__path__"):
+            for folder in loaded.__path__:
+                sys.path_importer_cache.pop(folder, None)
             loaded.__path__ = []
+    for folder in config["roots"]:  # but not the rest: its lists of files cannot be read everywhere later
+        sys.path_importer_cache.pop(folder, None)
     return entry
-
-
-def _folders(module: types.ModuleType) -> list[str]:
-    return list(getattr(module, "__path__", ()))
 
 
 def _become(

@@ -1,0 +1,284 @@
+"""What a check finds in a harness's text and behaviour, each finding with file and line."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bench_fakes import FILES, HEAD
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from whale_bench.cli import app
+from whale_bench.harness.answers import holds_answers
+from whale_bench.harness.check import check_source
+from whale_bench.harness.findings import Finding
+from whale_bench.harness.host import shipped_harnesses
+from whale_bench.harness.prompt_only import prompt_only
+from whale_bench.harness.reach import reaches
+from whale_envs import DOMAINS, load_examples
+
+PARENT = '''"""A parent."""
+import re
+from typing import ClassVar
+
+class Harness(BaseHarness):
+    """Its class."""
+
+    SYSTEM_PROMPT = "Answer."
+    MAX_TURNS = 3
+
+    def read(self, reply, view):
+        """Its hook."""
+        return Act(reply.text)
+'''
+
+
+def check(source: str, *domains: str, **options: Any) -> list[str]:
+    found = asyncio.run(check_source(HEAD + source, "mine.py", domains or ("chess_puzzles",), **options))
+    assert all(finding.file == "mine.py" for finding in found)
+    return [finding.message for finding in found]
+
+
+# --- prompt-only ----------------------------------------------------------------------------------
+
+ALIKE = {
+    "the same": PARENT,
+    "another prompt": PARENT.replace('"Answer."', '"""Answer\n    in one line."""'),
+    "a second prompt": PARENT.replace("    MAX", '    USER_PROMPT = r"\\boxed {observation}"\n    MAX'),
+    "no prompt": PARENT.replace('    SYSTEM_PROMPT = "Answer."\n', ""),
+    "annotated": PARENT.replace("SYSTEM_PROMPT =", "SYSTEM_PROMPT: ClassVar[str] ="),
+    "annotated str": PARENT.replace("SYSTEM_PROMPT =", "SYSTEM_PROMPT: str ="),
+    "docstrings": PARENT.replace("A parent.", "Mine.").replace('    """Its class."""\n', ""),
+    "comments and blanks": PARENT.replace("import re", "# mine\n\nimport re  # why"),
+    "the order": PARENT.replace('    SYSTEM_PROMPT = "Answer."\n', "") + '\n    SYSTEM_PROMPT = "x"\n',
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", ALIKE)
+def test_a_prompt_only_harness_differs_in_prompts_docstrings_and_layout_only(what: str) -> None:
+    assert prompt_only(ALIKE[what], PARENT) is None
+    assert prompt_only(PARENT, ALIKE[what]) is None
+
+
+OTHERS = {
+    "a constant": (PARENT.replace("3", "4"), 9, "not in the parent: 'MAX_TURNS = 4'"),
+    "a hook": (PARENT.replace("reply.text", "reply.text.strip()"), 13, "not in the parent"),
+    "a line more": (PARENT + "    X = 1\n", 14, "not in the parent: 'X = 1'"),
+    "a line less": (PARENT.replace("    MAX_TURNS = 3\n", ""), 10, "not in the parent: 'def read("),
+    "the end": (PARENT[: PARENT.index("    def")], 9, "lacks, after 'MAX_TURNS = 3', what the parent has on"),
+    "an import": ("import os\n" + PARENT, 1, "not in the parent"),
+    "f-string": (PARENT.replace('"Answer."', 'f"{1}"'), 8, "not in the parent"),
+    "sum": (PARENT.replace('"Answer."', '"a" + "b"'), 8, "not in the parent"),
+    "side by side": (PARENT.replace('"Answer."', '"a" "b"'), 8, "SYSTEM_PROMPT must be one plain string"),
+    "side by side in lines": (PARENT.replace('"Answer."', '(\n"a"\n"b")'), 8, "must be one plain"),
+    "a call": (PARENT.replace('"Answer."', '"a".upper()'), 8, "not in the parent"),
+    "a name": (PARENT.replace('"Answer."', "__doc__"), 8, "not in the parent"),
+    "bytes": (PARENT.replace('"Answer."', 'b"a"'), 8, "not in the parent"),
+    "twice": (PARENT.replace("    MAX", '    SYSTEM_PROMPT = "x"\n    MAX'), 9, "is set a second time"),
+    "a chain": (PARENT.replace("SYSTEM_PROMPT =", "SYSTEM_PROMPT = X ="), 8, "not in the parent"),
+    "added to": (PARENT.replace("    MAX", '    SYSTEM_PROMPT += "x"\n    MAX'), 9, "not in the parent"),
+    "from outside": (PARENT + 'Harness.SYSTEM_PROMPT = "x"\n', 14, "not in the parent"),
+    "an annotation that runs": (PARENT.replace("PROMPT =", "PROMPT: f() ="), 8, "not in the parent"),
+    "of the module": ('SYSTEM_PROMPT = "x"\n' + PARENT, 1, "not in the parent"),
+    "a walrus": (PARENT.replace("= 3", '= (SYSTEM_PROMPT := "x") and 3'), 9, "not in the parent"),
+    "no Python": (PARENT + "(", 14, "cannot be read"),
+    "too deep": (PARENT + "x = " + "-" * 100_000 + "1\n", 1, "cannot be read"),
+    "null": (PARENT + "\0", 1, "cannot be read"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", OTHERS)
+def test_any_other_difference_is_named_with_its_line(what: str) -> None:
+    source, line, words = OTHERS[what]
+    found = prompt_only(source, PARENT)
+    assert found is not None
+    assert found.line == line
+    assert words in found.message
+
+
+def test_a_parents_own_way_of_writing_a_prompt_may_stay() -> None:
+    joined = PARENT.replace('"Answer."', '("Answer "\n        "briefly.")')
+    assert prompt_only(joined, joined) is None
+    assert prompt_only(joined.replace("= 3", "= 3  # c"), joined) is None
+    assert prompt_only(joined.replace("briefly", "long"), joined) is not None
+    for source in shipped_harnesses().values():
+        assert prompt_only(source, source) is None
+    with pytest.raises(ValueError, match="the parent cannot be read"):
+        prompt_only(PARENT, "class")
+
+
+@settings(max_examples=50)
+@given(st.text(st.characters(codec="utf-8"), max_size=60), st.booleans())
+def test_every_text_can_be_a_prompt_and_none_can_be_more(text: str, quoted: bool) -> None:
+    """A literal of any text passes; the same text as it is passes only if it is a literal."""
+    written = repr(text) if quoted else text
+    found = prompt_only(PARENT.replace('"Answer."', written), PARENT)
+    if quoted:
+        assert found is None
+    elif found is None:
+        import ast
+
+        assert isinstance(ast.literal_eval(written.strip().partition("\n")[0].partition(";")[0]), str)
+
+
+# --- what it reaches for --------------------------------------------------------------------------
+
+REACHES = {
+    "import os": "imports os,",
+    "import os.path as p": "imports os.path,",
+    "from subprocess import run": "imports subprocess,",
+    "from time import monotonic": "imports time: a clock is no input",
+    "import numpy": "imports numpy, which is not there",
+    "from whale_envs import load_examples": "imports whale_envs, which is not there",
+    "from whale_bench.harness.host import load_harness": "imports whale_bench.harness.host, which",
+    "from . import utils": "imports ., which is not there",
+    "open('x')": "uses open,",
+    "x = eval": "uses eval,",
+    "f = (lambda: 0).__globals__": "uses __globals__,",
+    "import datetime; d = datetime.datetime.now()": "uses now: a clock is no input",
+    "import random; r = random.SystemRandom()": "uses SystemRandom,",
+}
+
+
+@pytest.mark.parametrize("source", REACHES)
+def test_what_a_harness_has_no_use_for_is_named(source: str) -> None:
+    [(line, why)] = reaches("x = 1\n" + source)
+    assert line == 2
+    assert why.startswith(REACHES[source])
+
+
+@pytest.mark.parametrize("path", [*shipped_harnesses(), "examples"])
+def test_our_own_harnesses_reach_for_nothing(path: str) -> None:
+    here = Path(__file__).resolve().parents[2] / "examples" / "candidate_moves.py"
+    assert reaches(shipped_harnesses().get(path) or here.read_text()) == []
+    assert (
+        reaches(HEAD + "import re, json, random, statistics\nfrom datetime import date\nimport msgspec") == []
+    )
+
+
+# --- behaviour ------------------------------------------------------------------------------------
+
+CLASS = "class Harness(BaseHarness):\n"
+READS = "class Harness(BaseHarness):\n    def read(self, reply, view):\n        "
+BEHAVES = {
+    "MAX_TURNS": (CLASS + "    MAX_TURNS = 40\n", ":3: max_turns is 40, outside 1 to 18"),
+    "ENV_OPTIONS": (
+        "class Harness(BaseHarness):\n\n    ENV_OPTIONS = {'format_retry_budget': 11}\n",
+        ":4: format_retry_budget is 11, outside 0 to 10",
+    ),
+    "MAX_TOKENS": ("class Harness(BaseHarness):\n    MAX_TOKENS = 0\n", ":3: MAX_TOKENS is 0, below 1"),
+    "changes the view": (READS + "view.turns = ()\n        return Act(reply.text)\n",
+                         ":3: read changed the view or the reply"),
+    "plays": (READS + "return Act('e2e4')\n", ":3: read acts with 'e2e4', which does not stand in the reply"),
+    "forgets": ("n = []\n" + READS + "n.append(1)\n        return Nudge(str(len(n)))\n",
+                ":4: read answered the same call in two ways"),
+    "draws": ("import random\n" + READS + "return Nudge(str(id(object()) + random.Random().random()))\n",
+              ":4: read answered the same call in two ways"),
+    "leaves": ("import os\n" + READS + "os._exit(0)\n", ":4: its process ended during a call"),
+    "raises later": (READS + "return [Act(reply.text)][len(view.turns)]\n", ":4: IndexError"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", BEHAVES)
+def test_a_harness_that_breaks_the_contract_is_found_with_its_line(what: str) -> None:
+    source, words = BEHAVES[what]
+    found = [message for message in check(source) if "reaches outside" not in message]
+    assert len(found) == 1
+    assert f"mine.py{words}" in found[0]
+
+
+def test_code_for_the_interpreter_that_the_model_did_not_write_is_found() -> None:
+    source = "import json\n" + READS + (
+        "code = 'print(6 * 7 + 1)'\n        return Act(json.dumps({'tool': 'code_interpreter', 'arguments': "
+        "{'code': code}}))\n"
+    )  # fmt: skip
+    [message] = check(source, "math_python")
+    assert message.startswith("mine.py:4: read acts with ")
+
+
+def test_a_file_in_its_parents_clothes_is_found_beside_what_else_is_wrong() -> None:
+    parent = HEAD + "class Harness(BaseHarness):\n    SYSTEM_PROMPT = 'a'\n"
+    assert check("class Harness(BaseHarness):\n    SYSTEM_PROMPT = 'b'\n", prompt_only_of=parent) == []
+    found = check("import os\nclass Harness(BaseHarness):\n    SYSTEM_PROMPT = 'b'\n", prompt_only_of=parent)
+    assert [message.split(":")[1] for message in found] == ["2", "2"]
+
+
+def test_the_command_prints_rows_and_ends_with_what_it_found(tmp_path: Path) -> None:
+    run = CliRunner().invoke
+    clean = run(app, ["check-harness", str(FILES / "good.py"), "--domain", "chess_puzzles", "--json"])
+    assert (clean.exit_code, json.loads(clean.stdout)) == (0, [])
+    bad = run(app, ["check-harness", str(FILES / "plays_itself.py"), "--domain", "chess_puzzles", "--json"])
+    [row] = json.loads(bad.stdout)
+    assert (bad.exit_code, row["file"], row["line"], row["domain"]) == (
+        1, str(FILES / "plays_itself.py"), 7, "chess_puzzles",
+    )  # fmt: skip
+    other = run(app, ["check-harness", str(FILES / "good.py"), "--prompt-only-of", "chess_puzzles"])
+    assert other.exit_code == 1
+    assert "good.py:3: not in the parent: 'import random'" in other.stdout
+    for parent in ("nowhere.py", str(tmp_path / "broken.py")):
+        (tmp_path / "broken.py").write_text("class")
+        wrong = run(app, ["check-harness", str(FILES / "good.py"), "--prompt-only-of", parent])
+        assert parent in str(wrong.exception)
+
+
+# --- answers --------------------------------------------------------------------------------------
+
+
+def scored(domain: str) -> list[Any]:
+    return [e for split in ("harness", "dev", "test") for e in load_examples(domain, "mini", split)]
+
+
+def text_of(example: Any) -> str:
+    for name in ("question", "problem", "fen"):
+        if hasattr(example, name):
+            return str(getattr(example, name))
+    raise AssertionError(example)
+
+
+def gold_of(example: Any) -> str:
+    return str(example.gold if isinstance(example.gold, str) else example.gold[0])
+
+
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_o39_examples_and_their_answers_in_a_text_are_found(domain: str) -> None:
+    examples = scored(domain)
+    ways = {
+        "a dictionary": "T = " + repr({text_of(e): e.gold for e in examples[:3]}),
+        "a table": "T = " + repr({i: gold_of(e) for i, e in enumerate(examples[:40])}),
+        "a prompt": f"P = {'Remember: ' + text_of(examples[4]) + ' is ' + str(examples[4].gold)!r}",
+        "an id": f"def f(view): return {examples[5].id!r} in view.opening",
+    }  # fmt: skip
+    for way, source in ways.items():
+        found = holds_answers("x = 1\n" + source, examples)
+        assert found, way
+        assert all(finding.domain == domain and finding.message.startswith("2: ") for finding in found)
+
+
+def test_o39_a_branch_on_part_of_an_examples_text_is_found() -> None:
+    examples = scored("search_qa")
+    texts = [text_of(example) for example in examples]
+    part = next(text[:24] for text in texts if sum(text[:24] in other for other in texts) == 1)
+    for source in (f"x = {part!r} in y", f"x = y.startswith({part!r})", f"x = {{{part!r}: 1}}"):
+        [finding] = holds_answers(source, examples)
+        assert "goes by text of a scored example" in finding.message
+    assert holds_answers(f"x = {part!r}", examples) == []
+
+
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_o39_worked_examples_of_the_weight_split_and_our_own_files_hold_none(domain: str) -> None:
+    examples = scored(domain)
+    others = list(load_examples(domain, "mini", "weight"))[:80]
+    for at in range(0, 80, 4):
+        shown = "\n".join(f"Q: {text_of(e)}\nA: {e.gold}" for e in others[at : at + 4])
+        assert holds_answers(f"P = {shown!r}", examples) == []
+    for source in shipped_harnesses().values():
+        assert holds_answers(source, examples) == []
+
+
+def test_a_finding_knows_its_place() -> None:
+    assert Finding("", "a/b c.py:7: x:9: y") == ("", "a/b c.py:7: x:9: y")
+    assert (Finding("", "a/b c.py:7: x").file, Finding("", "a/b c.py:7: x").line) == ("a/b c.py", 7)
+    assert (Finding("", "nothing").file, Finding("", "nothing").line) == ("", 1)
