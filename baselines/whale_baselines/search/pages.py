@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from whale_baselines.play import twelve
+from whale_baselines.search.admit import short_paths
 from whale_baselines.search.log import ScoreKey
 from whale_bench.records import Rollout
 from whale_bench.text import scrub
@@ -154,7 +155,7 @@ def trajectory(number: int, record: Rollout) -> Iterator[str]:
     yield f"calls of the model: {len(record.segments)}; tool calls: {record.tool_calls}"
     yield f"answer that was read: {_cut(verdict.answer) if verdict.answer is not None else 'none'}"
     if record.error:
-        yield f"error: {_cut(record.error)}"
+        yield f"error: {_cut(short_paths(record.error))}"
     yield from ("", "=== first observation", _cut(record.opening))
     steps = iter(record.steps)
     before: tuple[Any, ...] = ()
