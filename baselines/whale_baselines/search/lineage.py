@@ -105,6 +105,7 @@ def _body(state: State, title: str) -> Iterator[str]:
     for phase in state.phases:
         yield from _phase(state, phase)
     yield "<h2>Tree</h2>"
+    yield '<p class="note">A score is under the weights of the last phase that scored the harness.</p>'
     yield from _tree(state)
     yield "<h2>Harnesses</h2>"
     for one in state.candidates.values():
@@ -193,8 +194,9 @@ def _candidate(state: State, one: Candidate) -> Iterator[str]:
         if text:
             yield f"<p><strong>{label}.</strong> {_text(text[:2000])}</p>"
     if parent is not None:
-        if found is not None and key in parent.samples:
-            flips = state.flips(parent, one, key)
+        shared = [both for both in one.samples if both in parent.samples]
+        if shared:
+            flips = state.flips(parent, one, shared[-1])
             yield f"<p><strong>Gained on {parent.name}.</strong> {_numbers(flips.gained)}</p>"
             yield f"<p><strong>Lost.</strong> {_numbers(flips.lost)}</p>"
         yield _difference(parent, one)

@@ -120,13 +120,14 @@ async def search(
     incoming=H0,
     phase=1,
     concurrency=None,
+    examples=None,
 ):
     """Begins or goes on; the lines of this launch, and who is accepted."""
     recipe, backend = recipe or recipe_of(), backend or Obedient()
     plan = EvalPlan(
         domain=domain, model="scripted/random", split="harness", n=recipe.examples, seed=recipe.seed
     )
-    examples = load_examples(domain, "mini", "harness")[: recipe.examples]
+    examples = examples or load_examples(domain, "mini", "harness")[: recipe.examples]
     async with AsyncExitStack() as stack:
         if (folder / "run.toml").exists():
             store = RunStore.open(folder)
