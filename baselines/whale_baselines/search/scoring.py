@@ -62,9 +62,8 @@ class Scores:
     def keep(self, name: str, samples: range, records: Mapping[tuple[int, int], Rollout]) -> None:
         """Logs the score of a harness; `records` by sample and number of the example."""
         numbers = range(len(self.task.examples))
-        for sample in samples:
-            shown = {number: records[sample, number] for number in numbers}
-            self.archive.keep_rollouts(name, self.key, shown, sample)
+        if samples.start == 0:
+            self.archive.keep_rollouts(name, self.key, {n: records[0, n] for n in numbers})
         self.archive.append(
             Scored(
                 name=name,

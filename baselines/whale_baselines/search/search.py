@@ -41,6 +41,7 @@ from whale_bench.engine import Agent, Task
 from whale_bench.ledger import Charge
 from whale_bench.models import Backend
 from whale_bench.plan import EvalPlan
+from whale_bench.text import scrub, scrub_all
 from whale_envs.errors import InfrastructureError, UsageError
 from whale_envs.seeding import derive_seed
 
@@ -181,7 +182,7 @@ class HarnessSearch:
             proposer=self.proposer.name,
             proposals=tuple(_cleaned(one) for one in kept),
             charge=msgspec.structs.replace(session.charge, rollouts=0),
-            problem=problem,
+            problem=scrub(problem),
         )
 
     def _brief(self, iteration: int) -> Brief:
@@ -382,7 +383,9 @@ class HarnessSearch:
 
 
 def _cleaned(proposal: Proposal) -> Proposal:
-    return msgspec.structs.replace(proposal, source=clean(proposal.source))
+    """Its texts as the log can hold them, so that a resume finds the same."""
+    plain = msgspec.convert(scrub_all(msgspec.to_builtins(proposal)), Proposal)
+    return msgspec.structs.replace(plain, source=clean(proposal.source))
 
 
 def _examples_id(task: Task) -> str:

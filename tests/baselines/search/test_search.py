@@ -160,7 +160,7 @@ async def test_the_paired_rule_samples_the_promising_and_accepts(tmp_path):
     assert charged["harness"].rollouts == sum(samples.values()) * 24
 
 
-@pytest.mark.parametrize("dies_at", [9, 61, 121])
+@pytest.mark.parametrize("dies_at", [61, 121])
 async def test_a_search_that_ends_anywhere_goes_on_as_if_it_had_not(tmp_path, dies_at, whole):
     expected, charges, pages = whole
     proposer = Scripted(*SESSIONS)
