@@ -1,4 +1,5 @@
 """The harness operator: proposers write candidates, the archive keeps them, a rule accepts one.
 
-`proposal.py` is the contract between the search and whoever proposes.
+`search.py` is the loop, `proposal.py` the contract between it and whoever proposes, `archive.py` what is
+known, `acceptance.py` the rules.
 """

@@ -155,10 +155,10 @@ class PairedRule:
     def _share(self, number: int) -> float:
         """What the phase's challenger of this number, from 0, may spend."""
         halvings = 1 + number // self.planned
-        return self.false_accept / self.planned / float(2**halvings)
+        return self.false_accept / self.planned / math.ldexp(1.0, halvings)
 
     def _spend(self, share: float, samples: int) -> float:
-        looks = [2**power for power in range(self.most_samples.bit_length())]
+        looks = [1 << power for power in range(self.most_samples.bit_length())]
         return share * samples / sum(looks)
 
 

@@ -12,6 +12,7 @@ Not covered: what a harness file could do to this machine, see `whale_bench.harn
 """
 
 import asyncio
+import re
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +27,8 @@ from whale_bench.records import Rollout
 
 FAULTS = frozenset({"harness_error", "harness_timeout", "provenance"})
 """Stop conditions that are the harness's own doing."""
+
+_ARCHIVED = re.compile(r"/[^\n:]*/harnesses/(h\d+)/harness\.py")
 
 
 async def contract_problem(path: Path, domain: str) -> str:
@@ -45,6 +48,11 @@ async def open_harness(plan: EvalPlan, backend: Backend, path: Path, stack: Asyn
     agent = await open_agent(replace(plan, harness=None if shipped else str(path)), backend, stack)
     assert isinstance(agent, Agent)
     return agent
+
+
+def short_paths(reason: str) -> str:
+    """A reason without the folders of this machine: a harness in the archive is h3/harness.py."""
+    return _ARCHIVED.sub(r"\1/harness.py", reason)
 
 
 def fault_of(record: Rollout) -> str:

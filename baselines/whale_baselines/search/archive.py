@@ -249,12 +249,10 @@ class Archive(State):
         self._log.append(event)
         self._write(self.apply(event))
 
-    def keep_rollouts(
-        self, name: str, key: ScoreKey, records: Mapping[int, Rollout], sample: int = 0
-    ) -> None:
+    def keep_rollouts(self, name: str, key: ScoreKey, records: Mapping[int, Rollout]) -> None:
         """Writes what happened in rollouts, by the number of their example; before they are scored."""
         try:
-            pages.write_trajectories(self.folder, name, key, records, sample)
+            pages.write_trajectories(self.folder, name, key, records)
         except OSError as error:
             raise InfrastructureError(f"{self.folder}: cannot be written: {error}") from error
 

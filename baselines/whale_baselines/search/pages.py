@@ -25,9 +25,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from whale_baselines.play import twelve
+from whale_baselines.search.admit import short_paths
 from whale_baselines.search.log import ScoreKey
 from whale_bench.records import Rollout
-from whale_bench.text import scrub
+from whale_bench.text import scrub, scrub_all
 
 if TYPE_CHECKING:
     from whale_baselines.search.archive import Candidate, State
@@ -121,10 +122,8 @@ def write_index(folder: Path, state: "State") -> None:
     _write(folder / "frontier.json", _json(phases))
 
 
-def write_trajectories(
-    folder: Path, name: str, key: ScoreKey, records: Mapping[int, Rollout], sample: int
-) -> None:
-    """Some failures and successes; those of later samples stand beside the first ones."""
+def write_trajectories(folder: Path, name: str, key: ScoreKey, records: Mapping[int, Rollout]) -> None:
+    """Some failures and successes among the first rollouts of each example."""
     place = score_folder(folder, name, key)
     kinds = {
         "failures": (MOST_FAILURES, [n for n in records if not records[n].verdict.correct]),
@@ -134,16 +133,16 @@ def write_trajectories(
         (place / kind).mkdir(parents=True, exist_ok=True)
         step = max(1, -(-len(numbers) // most))
         for number in sorted(numbers)[::step]:
-            tail = f"-{sample}" if sample else ""
             text = "\n".join(trajectory(number, records[number])) + "\n"
-            _write(place / kind / f"{number:04d}{tail}.txt", text)
+            _write(place / kind / f"{number:04d}.txt", text)
 
 
 def write_transcript(folder: Path, phase: int, iteration: int, transcript: Transcript) -> None:
     place = iteration_folder(folder, phase, iteration)
     place.mkdir(parents=True, exist_ok=True)
     head = {"proposer": transcript.proposer, "problem": transcript.problem}
-    lines = [msgspec.json.encode(line, enc_hook=str).decode() for line in [head, *transcript.lines]]
+    plain = scrub_all(msgspec.to_builtins([head, *transcript.lines], enc_hook=str))
+    lines = [msgspec.json.encode(line).decode() for line in plain]
     _write(place / "transcript.jsonl", "\n".join(lines) + "\n")
 
 
@@ -154,7 +153,7 @@ def trajectory(number: int, record: Rollout) -> Iterator[str]:
     yield f"calls of the model: {len(record.segments)}; tool calls: {record.tool_calls}"
     yield f"answer that was read: {_cut(verdict.answer) if verdict.answer is not None else 'none'}"
     if record.error:
-        yield f"error: {_cut(record.error)}"
+        yield f"error: {_cut(short_paths(record.error))}"
     yield from ("", "=== first observation", _cut(record.opening))
     steps = iter(record.steps)
     before: tuple[Any, ...] = ()

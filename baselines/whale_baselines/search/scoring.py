@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from whale_baselines.play import Job, Jobs, jobs_of
-from whale_baselines.search.admit import fault_of
+from whale_baselines.search.admit import fault_of, short_paths
 from whale_baselines.search.archive import Archive, Samples
 from whale_baselines.search.log import Refused, Scored, ScoreKey
 from whale_bench.engine import Agent, Task
@@ -62,9 +62,8 @@ class Scores:
     def keep(self, name: str, samples: range, records: Mapping[tuple[int, int], Rollout]) -> None:
         """Logs the score of a harness; `records` by sample and number of the example."""
         numbers = range(len(self.task.examples))
-        for sample in samples:
-            shown = {number: records[sample, number] for number in numbers}
-            self.archive.keep_rollouts(name, self.key, shown, sample)
+        if samples.start == 0:
+            self.archive.keep_rollouts(name, self.key, {n: records[0, n] for n in numbers})
         self.archive.append(
             Scored(
                 name=name,
@@ -124,7 +123,7 @@ class _Pending:
                     phase=self.scores.phase,
                     iteration=self.scores.iteration,
                     status="failed",
-                    reason=fault,
+                    reason=short_paths(fault),
                     rollouts=cost,
                 )
             )
@@ -132,7 +131,7 @@ class _Pending:
 
 def _means(records: Mapping[tuple[int, int], Rollout]) -> dict[str, float]:
     values: dict[str, list[float]] = defaultdict(list)
-    for record in records.values():
-        for name, value in record.metrics.items():
+    for place in sorted(records):
+        for name, value in records[place].metrics.items():
             values[name].append(value)
     return {name: math.fsum(found) / len(found) for name, found in sorted(values.items())}

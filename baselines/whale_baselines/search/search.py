@@ -19,7 +19,7 @@ Not covered: schedules; what a proposer does with its brief.
 import hashlib
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +29,7 @@ import msgspec
 
 from whale_baselines.play import PROPOSER, Job, Jobs, jobs_of
 from whale_baselines.search.acceptance import rule_of
-from whale_baselines.search.admit import contract_problem, fault_of, open_harness
+from whale_baselines.search.admit import contract_problem, fault_of, open_harness, short_paths
 from whale_baselines.search.archive import Archive, Candidate
 from whale_baselines.search.log import Begun, Ended, Proposed, Refused, ScoreKey
 from whale_baselines.search.pages import Transcript, iteration_folder
@@ -41,6 +41,7 @@ from whale_bench.engine import Agent, Task
 from whale_bench.ledger import Charge
 from whale_bench.models import Backend
 from whale_bench.plan import EvalPlan
+from whale_bench.text import scrub, scrub_all
 from whale_envs.errors import InfrastructureError, UsageError
 from whale_envs.seeding import derive_seed
 
@@ -83,7 +84,8 @@ class HarnessSearch:
         """
         if self.backend.weights_id != weights_id:
             raise UsageError(
-                f"search phase {phase} is to begin under {weights_id}, and {self.backend.weights_id} is served"
+                f"search phase {phase} is to begin under {weights_id}, "
+                f"and {self.backend.weights_id} is served"
             )
         begun = Begun(
             phase=phase,
@@ -180,7 +182,7 @@ class HarnessSearch:
             proposer=self.proposer.name,
             proposals=tuple(_cleaned(one) for one in kept),
             charge=msgspec.structs.replace(session.charge, rollouts=0),
-            problem=problem,
+            problem=scrub(problem),
         )
 
     def _brief(self, iteration: int) -> Brief:
@@ -295,7 +297,7 @@ class HarnessSearch:
                     phase=self._phase,
                     iteration=iteration,
                     status=status,
-                    reason=reason,
+                    reason=short_paths(reason),
                     rollouts=rollouts,
                 )
             )
@@ -381,14 +383,11 @@ class HarnessSearch:
 
 
 def _cleaned(proposal: Proposal) -> Proposal:
-    return msgspec.structs.replace(proposal, source=clean(proposal.source))
+    """Its texts as the log can hold them, so that a resume finds the same."""
+    plain = msgspec.convert(scrub_all(msgspec.to_builtins(proposal)), Proposal)
+    return msgspec.structs.replace(plain, source=clean(proposal.source))
 
 
 def _examples_id(task: Task) -> str:
     """Not the ids themselves, which are hashes over the answers."""
     return f"sha256:{hashlib.sha256(chr(10).join(task.examples.ids).encode()).hexdigest()}"
-
-
-def spent(history: Sequence[Mapping[str, Any]]) -> int:
-    """Rollouts of finished iterations."""
-    return sum(int(line["rollouts"]) for line in history)
