@@ -1,4 +1,4 @@
-"""`mutate` finds new candidates, the same ones for the same seed, and for FST leaves all but prompts alone."""
+"""`mutate` finds new candidates, the same ones for the same seed, and for FST leaves all but prompts."""
 
 import ast
 import re
@@ -150,14 +150,12 @@ TEXTS = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=200)
 
 def outside(source: str) -> str:
     """A file without the literals of its prompts, and without the space around them inside parentheses."""
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") in (
-            "SYSTEM_PROMPT",
-            "USER_PROMPT",
-        ):
-            text = ast.get_source_segment(source, node.value)
+    nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Assign)]
+    for node in sorted(nodes, key=lambda node: -node.lineno):
+        name, text = getattr(node.targets[0], "id", ""), ast.get_source_segment(source, node.value)
+        if name in ("SYSTEM_PROMPT", "USER_PROMPT"):
             assert text is not None
-            start = source.index(f"{node.targets[0].id} = ")
+            start = source.index(f"{name} = ")
             source = source[:start] + source[start:].replace(text, "@", 1)
     return re.sub(r"\(\s*@\s*\)", "@", source)
 

@@ -200,7 +200,7 @@ async def test_with_a_fake_sdk_a_command_line_that_fails_is_recorded(
 def test_every_mechanism_and_proposer_is_documented() -> None:
     page = (ROOT / "docs" / "proposers.md").read_text()
     for domain in ("math_python", "search_qa", "chess_puzzles"):
-        section = re.split(r"(?m)^### ", page.partition(f"### `{domain}`\n")[2])[0]
+        section = re.split(r"(?m)^##", page.partition(f"### `{domain}`\n")[2])[0]
         rows = re.findall(r"(?m)^\| `(\w+)` \| (.*?) \|", section)
         assert rows == [(one.name, one.summary) for one in library(domain).values()]
     for name, line in PROPOSERS.items():
