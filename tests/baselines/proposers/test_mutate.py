@@ -15,6 +15,7 @@ from whale_baselines.proposers.prompts import prompts_of, same_but_prompts, with
 from whale_baselines.proposers.worked import WorkedExample
 
 from whale_bench.harness.host import InProcessHarness, shipped_harnesses
+from whale_envs.errors import UsageError
 
 EXAMPLES = {
     "math_python": [WorkedExample(f"What is {n} + 1?", f"\\boxed{{{n + 1}}}") for n in range(6)],
@@ -141,6 +142,12 @@ async def test_a_base_without_an_editable_prompt_yields_nothing_and_says_so(tmp_
     session = await Mutate(EXAMPLES["math_python"]).propose(brief)
     assert session.proposals == ()
     assert "no 3 new candidates" in session.problem
+
+
+@pytest.mark.parametrize("prompt_only", [False, True])
+async def test_a_brief_that_names_what_it_does_not_know_is_refused(tmp_path: Path, prompt_only: bool) -> None:
+    with pytest.raises(UsageError, match="'id-h9'"):
+        await Mutate().propose(make_brief(tmp_path, accepted="id-h9", prompt_only=prompt_only))
 
 
 TEXTS = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=200) | st.sampled_from(

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from proposer_fakes import harness, make_brief
-from whale_baselines.proposers.workspace import RESULT_BYTES, SOURCE_BYTES, TOOLS, Workspace
+from whale_baselines.proposers.tools import TOOLS
+from whale_baselines.proposers.workspace import RESULT_BYTES, SOURCE_BYTES, Workspace
 
 
 @pytest.fixture
