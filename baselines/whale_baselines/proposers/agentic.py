@@ -28,7 +28,8 @@ import msgspec
 
 from whale_baselines.proposers.briefing import instructions, situation
 from whale_baselines.proposers.prices import Price, cost
-from whale_baselines.proposers.workspace import TOOLS, Workspace
+from whale_baselines.proposers.tools import TOOLS
+from whale_baselines.proposers.workspace import Workspace
 from whale_baselines.search.proposal import Brief, Session
 from whale_bench.ledger import Charge
 from whale_bench.models.base import (

@@ -20,7 +20,8 @@ from typing import Any
 
 from whale_baselines.proposers.briefing import instructions, situation
 from whale_baselines.proposers.models import AnthropicSettings, settings_of
-from whale_baselines.proposers.workspace import TOOLS, Tool, Workspace
+from whale_baselines.proposers.tools import TOOLS, Tool
+from whale_baselines.proposers.workspace import Workspace
 from whale_baselines.search.proposal import Brief, Session
 from whale_bench.ledger import Charge
 from whale_envs.errors import UsageError

@@ -71,9 +71,9 @@ class Mechanism:
             return False
         if self.examples:
             keys = params[KEYS]
-            if not isinstance(keys, list) or not 0 < len(keys) <= MOST_EXAMPLES or len(set(keys)) < len(keys):
+            if not isinstance(keys, list) or not all(isinstance(key, str) and key in pool for key in keys):
                 return False
-            if not all(isinstance(key, str) and key in pool for key in keys):
+            if not 0 < len(keys) <= MOST_EXAMPLES or len(set(keys)) < len(keys):
                 return False
         return all(
             any(value is v or (type(value) is type(v) and value == v) for v in self.choices[name])

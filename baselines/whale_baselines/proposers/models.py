@@ -17,8 +17,9 @@ import msgspec
 
 from whale_baselines.proposers.agentic import AgenticProposer, Limits
 from whale_baselines.proposers.prices import Price
-from whale_bench.models.anthropic_api import AnthropicBackend
+from whale_bench.models.anthropic_api import PATIENCE, AnthropicBackend
 from whale_bench.models.base import Request
+from whale_bench.models.http_retry import Patience
 from whale_bench.models.openai import OpenAIBackend
 from whale_envs.errors import UsageError
 
@@ -55,8 +56,10 @@ class AnthropicSettings(ModelSettings, frozen=True, kw_only=True, forbid_unknown
 class EffortBackend(AnthropicBackend):
     """The Messages API, with an effort."""
 
-    def __init__(self, model: str, *, effort: Effort, base_url: str | None = None) -> None:
-        super().__init__(model, base_url=base_url)
+    def __init__(
+        self, model: str, *, effort: Effort, base_url: str | None = None, patience: Patience = PATIENCE
+    ) -> None:
+        super().__init__(model, base_url=base_url, patience=patience)
         self._effort = effort
 
     def _payload(self, request: Request) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from whale_baselines.proposers.prompt_edits import edited_prompts
 from whale_baselines.proposers.worked import WorkedExample, as_examples
 from whale_baselines.search.proposal import Brief, Known, Proposal, Session
 from whale_bench.ledger import Charge
+from whale_envs.errors import UsageError
 from whale_envs.seeding import derive_rng
 
 CROSSOVER = 0.2
@@ -111,8 +112,7 @@ class Mutate:
 
     def _prompts(self, brief: Brief, rng: Random) -> Iterator[Proposal]:
         """The base with other prompts, without end; some may be known."""
-        by_id = {known.harness_id: known for known in brief.known}
-        base = by_id[brief.base]
+        base = _find(brief, brief.base)
         parents = _parents(brief)
         while True:
             parent = rng.choice(parents)
@@ -128,9 +128,14 @@ class Mutate:
 
 def _parents(brief: Brief) -> list[Known]:
     """What may be changed: the frontier, with the accepted harness once more than the others."""
-    by_id = {known.harness_id: known for known in brief.known}
-    ids = [brief.accepted, *brief.frontier]
-    return [by_id[harness_id] for harness_id in ids if harness_id in by_id]
+    return [_find(brief, harness_id) for harness_id in (brief.accepted, *brief.frontier)]
+
+
+def _find(brief: Brief, harness_id: str) -> Known:
+    for known in brief.known:
+        if known.harness_id == harness_id:
+            return known
+    raise UsageError(f"a brief names harness {harness_id!r}, which is not among those that it knows")
 
 
 def _cross(rng: Random, first: Plan, second: Plan) -> Plan:

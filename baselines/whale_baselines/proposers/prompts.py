@@ -53,7 +53,7 @@ def same_but_prompts(base: str, source: str) -> bool:
 
 def _assigned(tree: ast.Module) -> dict[str, ast.Constant]:
     """The literals of the prompts, by name; the last assignment is the one that holds."""
-    found = {}
+    found: dict[str, ast.Constant] = {}
     for harness in tree.body:
         if not isinstance(harness, ast.ClassDef) or harness.name != "Harness":
             continue
@@ -86,6 +86,7 @@ def _places(source: str) -> dict[str, _Place]:
 
     found = {}
     for name, node in literals.items():
+        assert isinstance(node.value, str)
         assert node.end_lineno is not None
         assert node.end_col_offset is not None
         place = _Place(node.value, at(node.lineno, node.col_offset), at(node.end_lineno, node.end_col_offset))

@@ -7,6 +7,7 @@ Not covered: the mechanisms themselves.
 """
 
 import ast
+from typing import Any
 
 from whale_baselines.proposers.draft import Draft, assemble, block, class_constants, example_constant, literal
 from whale_bench.harness.host import shipped_harnesses
@@ -85,10 +86,10 @@ def finish(draft: Draft, domain: str, header: str) -> str:
     return assemble(draft, domain, header, [*(["\n".join(constants)] if constants else []), body, *helpers])
 
 
-def _constants(source: str) -> dict[str, object]:
+def _constants(source: str) -> dict[str, Any]:
     """What the class of a shipped file sets to literals."""
     [harness] = [node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)]
-    found = {}
+    found: dict[str, Any] = {}
     for node in harness.body:
         if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
             target = node.targets[0] if isinstance(node, ast.Assign) else node.target
