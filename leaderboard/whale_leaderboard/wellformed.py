@@ -204,7 +204,7 @@ def _check_test(
             raise Refusal(1, "completeness", place, f"{row.key!r} is of {row.domain!r:.80}")
         rewards[example_id].append(row.verdict.reward)
         metered &= row.metered
-        if number % _EVERY == 0:
+        if number % (64 * K) == 0:
             say("test rollouts", number)
     if (left := next(wanted, None)) is not None:
         raise Refusal(1, "completeness", TEST, f"sample {left[1]} of example {left[0]!r} is missing")
