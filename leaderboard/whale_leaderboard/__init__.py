@@ -1,4 +1,6 @@
-"""The accounting standard, submissions and the site.
+"""The accounting standard, submissions and their verification, the board.
 
-Holds nothing yet: packing and verifying submissions, and the site, land here.
+    whale-leaderboard verify entry.tar.gz
+
+docs/budget.md says what counts, docs/leaderboard.md how an entry is packed, verified and ranked.
 """

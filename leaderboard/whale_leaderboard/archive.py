@@ -25,7 +25,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO
 
 from whale_envs.errors import InfrastructureError, UsageError
 from whale_leaderboard.layout import MOST_BYTES, MOST_FILES, NAMES
@@ -47,12 +47,12 @@ class Bundle:
     def __init__(self, folder: Path, sizes: dict[str, int]) -> None:
         self.folder, self.sizes = folder, sizes
 
-    def open(self, name: str) -> BinaryIO:
+    def open(self, name: str) -> IO[bytes]:
         """A file, open for reading; a link is not followed."""
         if name not in self.sizes:
             raise Refusal(1, "missing_file", name, "the bundle has no such file")
         try:
-            return os.fdopen(os.open(self.folder / name, os.O_RDONLY | os.O_NOFOLLOW), "rb", _READ)
+            return open(self.folder / name, "rb", _READ, opener=_without_links)
         except OSError as error:
             raise Refusal(1, "unreadable", name, f"cannot be opened: {error.strerror}") from error
 
@@ -78,7 +78,10 @@ class Bundle:
     def sha256(self, name: str) -> str:
         """Of a file."""
         with self.open(name) as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+            sums = hashlib.sha256()
+            while piece := file.read(_READ):
+                sums.update(piece)
+            return sums.hexdigest()
 
 
 @contextmanager
@@ -150,7 +153,7 @@ def _unpack(path: Path, folder: Path, most_bytes: int) -> dict[str, int]:
         with (
             path.open("rb") as raw,
             gzip.GzipFile(fileobj=raw, mode="rb") as zipped,
-            tarfile.open(fileobj=_Bounded(zipped, path.name), mode="r:") as archive,  # type: ignore[arg-type]
+            tarfile.open(fileobj=_Bounded(zipped, path.name), mode="r:") as archive,
         ):
             while member := archive.next():
                 name = member.name
@@ -175,7 +178,7 @@ def _unpack(path: Path, folder: Path, most_bytes: int) -> dict[str, int]:
 class _Bounded(io.RawIOBase):
     """An archive's bytes; a single read that only a lying header would ask for is refused."""
 
-    def __init__(self, file: BinaryIO | gzip.GzipFile, name: str) -> None:
+    def __init__(self, file: gzip.GzipFile, name: str) -> None:
         self._file, self._name = file, name
 
     def read(self, size: int = -1) -> bytes:
@@ -194,6 +197,10 @@ class _Bounded(io.RawIOBase):
 
     def readable(self) -> bool:
         return True
+
+
+def _without_links(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW)
 
 
 def _check_name(name: str, regular: bool, sizes: dict[str, int]) -> None:

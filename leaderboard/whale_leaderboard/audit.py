@@ -144,7 +144,8 @@ class Audit:
 
     def _chain(self, events: Lines) -> Iterator[tuple[EventLine, Charge]]:
         """Every event after it was checked, with its charge."""
-        read, read_charge = msgspec.json.Decoder(EventLine).decode, msgspec.json.Decoder(StrictCharge).decode
+        read = msgspec.json.Decoder(EventLine).decode
+        read_charge: Callable[[str], Any] = msgspec.json.Decoder(StrictCharge).decode
         encode, sha256, nothing = msgspec.json.encode, hashlib.sha256, Charge()
         last = 0.0
         for number, line in events():

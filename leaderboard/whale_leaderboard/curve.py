@@ -74,7 +74,7 @@ class Curve:
         if budget <= 0:
             raise UsageError(f"an area needs a budget of at least 1 rollout, got {budget}")
         inside = [step for step in self.steps if step.rollouts < budget]
-        ends = [step.rollouts for step in inside[1:]] + [budget]
+        ends = [step.rollouts for step in (*inside[1:], Point(budget, 0.0))] if inside else []
         parts = [step.score * (end - step.rollouts) for step, end in zip(inside, ends, strict=True)]
         return math.fsum(parts) / budget
 

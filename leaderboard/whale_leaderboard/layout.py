@@ -21,9 +21,6 @@ from msgspec import Meta
 
 from whale_bench.statistics import Score
 
-FORMAT = 1
-"""Version of this layout."""
-
 K = 8
 """Samples of each test example."""
 
@@ -58,7 +55,7 @@ class _Strict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Base of all that is read from a bundle."""
 
 
-class About(_Strict):
+class About(_Strict, frozen=True, kw_only=True):
     """What only the authors can say: the file given to `pack --about`."""
 
     agent: _Word
@@ -78,7 +75,7 @@ class About(_Strict):
     """Model that proposed harnesses, as its server names it."""
 
 
-class Track(_Strict):
+class Track(_Strict, frozen=True, kw_only=True):
     """Where entries are compared."""
 
     domain: _Word
@@ -87,7 +84,7 @@ class Track(_Strict):
     budget: _Word
 
 
-class Claim(_Strict):
+class Claim(_Strict, frozen=True, kw_only=True):
     """What the bundle says it holds; every number is recomputed."""
 
     score: Score
@@ -97,7 +94,7 @@ class Claim(_Strict):
     test: _Count
 
 
-class Package(_Strict):
+class Package(_Strict, frozen=True, kw_only=True):
     """What scored."""
 
     version: _Word
@@ -105,7 +102,7 @@ class Package(_Strict):
     """Of the sources of whale_envs and whale_bench."""
 
 
-class RunCard(_Strict):
+class RunCard(_Strict, frozen=True, kw_only=True):
     """One run and its ledger."""
 
     settings_id: _Id
@@ -115,17 +112,18 @@ class RunCard(_Strict):
     """Hash of the ledger's last event."""
 
 
-class File(_Strict):
+class File(_Strict, frozen=True, kw_only=True):
     """A file of the bundle."""
 
     bytes: _Count
     sha256: _Hex
 
 
-class Manifest(_Strict):
+class Manifest(_Strict, frozen=True, kw_only=True):
     """What manifest.json holds."""
 
     format: Literal[1]
+    """Version of this layout."""
     about: About
     domain: _Word
     tier: _Word
@@ -150,7 +148,7 @@ class Manifest(_Strict):
     """Every other file, by name."""
 
 
-class Charged(_Strict):
+class Charged(_Strict, frozen=True, kw_only=True):
     """One settled rollout without its content."""
 
     key: _Id

@@ -32,12 +32,11 @@ from whale_bench.records import Rollout
 from whale_bench.statistics import mean_at_k
 from whale_bench.store import RunStore
 from whale_envs import UsageError, __version__, load_examples
-from whale_leaderboard.accounting import Accountant, Account, budget_of, size_of, together
+from whale_leaderboard.accounting import Account, Accountant, budget_of, size_of, together
 from whale_leaderboard.archive import Bundle, write_archive
 from whale_leaderboard.audit import StrictCharge
 from whale_leaderboard.digests import package_digest
 from whale_leaderboard.layout import (
-    FORMAT,
     MANIFEST,
     MOST_HARNESS,
     TEST,
@@ -52,8 +51,9 @@ from whale_leaderboard.layout import (
 )
 from whale_leaderboard.report import Finding, Refusal
 from whale_leaderboard.rows import charged_of, digest_of
+from whale_leaderboard.runs import Say
 from whale_leaderboard.sampling import Sample, commitment
-from whale_leaderboard.wellformed import Say, check
+from whale_leaderboard.wellformed import check
 
 ARCHIVE = ".tar.gz"
 
@@ -146,7 +146,7 @@ class _Packer:
         account = together([one.account for one in packed])
         score = mean_at_k(rewards)
         manifest = Manifest(
-            format=FORMAT,
+            format=1,
             about=self.about,
             **{name: settings[name] for name in _SETTINGS},
             own_agent="agent_id" in settings,
@@ -185,7 +185,10 @@ class _Packer:
         order, purposes, accountant, events, head = _read_ledger(store)
         _write_ordered(
             (
-                (order[row.key], msgspec.json.encode(charged_of(row, purposes[order[row.key]], digest_of(line))))
+                (
+                    order[row.key],
+                    msgspec.json.encode(charged_of(row, purposes[order[row.key]], digest_of(line))),
+                )
                 for row, line in _lines(store, order)
             ),
             folder / "charged.jsonl",
@@ -197,7 +200,7 @@ class _Packer:
         for key, place in order.items():  # in the order of settlement, as a dict keeps it
             if number or purposes[place] != "test":
                 sample.offer(key)
-        chosen = {key: rank for rank, key in enumerate(sample.keys())}
+        chosen = {key: rank for rank, key in enumerate(sample.chosen())}
         harnesses: set[str] = set()
         _write_ordered(
             self._chosen(store, chosen, harnesses),

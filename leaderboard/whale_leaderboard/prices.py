@@ -6,7 +6,7 @@
 Not covered: discounts, batch prices, taxes; hardware of one's own, which is counted in device seconds.
 """
 
-import datetime
+import datetime as dt
 import tomllib
 from functools import cache
 from importlib.resources import files
@@ -19,7 +19,7 @@ class Price(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     model: str
     """As its server names it."""
-    since: datetime.date
+    since: dt.date
     prompt: float
     sampled: float
     cache_read: float
@@ -35,7 +35,7 @@ def price_table() -> tuple[Price, ...]:
     return tuple(sorted(found, key=lambda price: price.since))
 
 
-def price_of(model: str, on: datetime.date) -> Price | None:
+def price_of(model: str, on: dt.date) -> Price | None:
     """The price in force on a day; None where the table has none for it."""
     name = model.rpartition("/")[2]
     known = [price for price in price_table() if price.model == name and price.since <= on]
@@ -44,7 +44,7 @@ def price_of(model: str, on: datetime.date) -> Price | None:
 
 def cost_usd(
     model: str,
-    on: datetime.date,
+    on: dt.date,
     *,
     prompt: int,
     sampled: int,

@@ -1,7 +1,8 @@
 """What a recorded rollout offers in place of the outside world: its model, its own agent, its judge.
 
     backend = RecordedBackend(row)
-    again = await rollout(task, Agent(backend, harness), example, sample=row.sample, seed=row.seed, key=row.key)
+    agent = Agent(backend, harness)
+    again = await rollout(task, agent, example, sample=row.sample, seed=row.seed, key=row.key)
 
 The engine plays as ever; what it asks for is compared with what was asked for then, and the first
 difference raises `Diverged`. Tools are in `recorded_tools.py`.
@@ -100,7 +101,10 @@ class RecordedAgent(OwnAgent):
 
     @asynccontextmanager
     async def play(  # type: ignore[override]  # a session of actions in place of a process
-        self, key: str, opening: Opening, segments: list[Segment]  # noqa: ARG002 - as OwnAgent's
+        self,
+        key: str,  # noqa: ARG002 - as OwnAgent's
+        opening: Opening,  # noqa: ARG002
+        segments: list[Segment],
     ) -> "AsyncIterator[_Actions]":
         segments += self._row.segments
         yield _Actions(self._row)
@@ -173,6 +177,8 @@ def text_differs(name: str, now: Any, then: Any) -> str:
     """Where two values part, in words."""
     if not isinstance(now, str) or not isinstance(then, str):
         return f"its {name} is {now!r:.200}, {then!r:.200} is recorded"
-    at = next((i for i, (a, b) in enumerate(zip(now, then, strict=False)) if a != b), min(len(now), len(then)))
+    at = next(
+        (i for i, (a, b) in enumerate(zip(now, then, strict=False)) if a != b), min(len(now), len(then))
+    )
     here, there = now[at : at + _AROUND], then[at : at + _AROUND]
     return f"its {name} differs at character {at + 1}: {here!r} here, {there!r} recorded"

@@ -26,33 +26,26 @@ from whale_bench.harness.host import HarnessHost, load_harness, shipped_harnesse
 from whale_bench.records import Rollout
 from whale_envs import ExampleSet, InfrastructureError, UsageError, get_domain, load_examples
 from whale_envs.errors import RolloutError
+from whale_leaderboard.comparing import failed_otherwise, first_difference
 from whale_leaderboard.digests import source_digest
 from whale_leaderboard.layout import MOST_ROLLOUT, TEST
 from whale_leaderboard.recorded import (
-    HARNESS_FAILED,
-    MODEL_FAILED,
     Diverged,
     RecordedAgent,
     RecordedBackend,
     RecordedJudge,
-    text_differs,
 )
 from whale_leaderboard.recorded_tools import CountingRetriever, RecordedRetriever, ReplayedInterpreter
 from whale_leaderboard.report import Finding, Replay
 from whale_leaderboard.rows import read_plain
-from whale_leaderboard.wellformed import Entry, Run, Say
+from whale_leaderboard.runs import Run, Say
+from whale_leaderboard.wellformed import Entry
 
 MOST_FINDINGS = 20
 """Refused rollouts after which no more are played."""
 
 AT_ONCE = 16
 """Rollouts in flight; tools then run beside one another."""
-
-_ALONE = ("segments", "steps", "verdict", "seconds", "error", "metrics", "prompt_tokens", "sampled_tokens")
-"""Fields that are compared in their own way."""
-
-_SHOWN = ("retrieval_accuracy", "extraction_accuracy")
-"""Metrics over passages as they were, which a recorded result has only as they were shown."""
 
 
 @dataclass(slots=True)
@@ -111,10 +104,13 @@ def _batches(entry: Entry, run: Run) -> Iterator[tuple[str, Iterator[tuple[str, 
     for harness_id in dict.fromkeys(record.harness_id for record, _ in run.sampled.values()):
         keys = {key for key, (record, _) in run.sampled.items() if record.harness_id == harness_id}
         name = f"{run.place}/samples.jsonl"
-        yield harness_id, (
-            (place, line)
-            for (place, line), key in zip(_places(entry, name), run.sampled, strict=True)
-            if key in keys
+        yield (
+            harness_id,
+            (
+                (place, line)
+                for (place, line), key in zip(_places(entry, name), run.sampled, strict=True)
+                if key in keys
+            ),
         )
 
 
@@ -192,7 +188,8 @@ async def _play(world: _World, run: Run, harness: HarnessHost | None, place: str
     try:
         example = examples.by_id(row.example_id)
         again = await rollout(task, agent, example, sample=row.sample, seed=row.seed, key=row.key)
-        why, apart = _compare(again, row, searched=tools.recorded_searches > 0)
+        apart = failed_otherwise(again, row)
+        why = "" if apart else first_difference(again, row, searched=tools.recorded_searches > 0)
     except Diverged as error:
         why, apart = str(error), False
     except LostRolloutError as error:
@@ -268,39 +265,6 @@ class _Tools:
         }
 
 
-def _compare(now: Rollout, then: Rollout, *, searched: bool) -> tuple[str, bool]:
-    """(how the rollout differs from the recorded one, whether a harness's failure did not come again)."""
-    for number, (step, recorded) in enumerate(zip(now.steps, then.steps, strict=False), start=1):
-        for name in ("action", "observation", "event", "feedback"):
-            if getattr(step, name) != getattr(recorded, name):
-                said = text_differs(name, getattr(step, name), getattr(recorded, name))
-                return f"step {number}: {said}", False
-    if then.stop_condition in HARNESS_FAILED and then.verdict.reward == 0.0:
-        return "", now.stop_condition != then.stop_condition or len(now.steps) != len(then.steps)
-    if len(now.steps) != len(then.steps) or len(now.segments) != len(then.segments):
-        return (
-            f"it ends ({now.stop_condition}) after {len(now.segments)} calls and {len(now.steps)} steps, "
-            f"{len(then.segments)} and {len(then.steps)} are recorded"
-        ), False
-    if now.verdict != then.verdict:
-        return f"its verdict is {now.verdict}, {then.verdict} is recorded", False
-    for name in Rollout.__struct_fields__:
-        if name not in _ALONE and getattr(now, name) != getattr(then, name):
-            return text_differs(name, getattr(now, name), getattr(then, name)), False
-    if now.error != then.error and then.stop_condition not in HARNESS_FAILED:
-        return text_differs("error", now.error, then.error), False
-    left_out = _SHOWN if searched else ()
-    metrics = [{k: v for k, v in row.metrics.items() if k not in left_out} for row in (now, then)]
-    if metrics[0] != metrics[1]:
-        return f"its metrics are {metrics[0]}, {metrics[1]} are recorded", False
-    for name in ("prompt_tokens", "sampled_tokens"):
-        mine, recorded = getattr(now, name), getattr(then, name)
-        lost = then.stop_condition in MODEL_FAILED and None not in (mine, recorded) and recorded > mine
-        if mine != recorded and not lost:
-            return f"its {name} are {mine}, {recorded} are recorded", False
-    return "", False
-
-
 def _finding(code: str, place: str, message: str) -> Finding:
     return Finding(level=2, code=code, place=place, message=message, refuses=True)
 
@@ -309,4 +273,3 @@ def _order(place: str) -> tuple[bool, str, int]:
     """Test rollouts first, then by line."""
     name, _, number = place.rpartition(":")
     return name != TEST, name, int(number) if number.isdecimal() else 0
-

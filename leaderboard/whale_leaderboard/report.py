@@ -133,4 +133,3 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     def badge(self) -> str:
         """The word for the level."""
         return BADGES[self.level]
-

@@ -33,15 +33,14 @@ from whale_leaderboard.digests import source_digest
 from whale_leaderboard.layout import MOST_ROLLOUT, TEST, K
 from whale_leaderboard.report import Refusal, Reproduction
 from whale_leaderboard.rows import read_plain
-from whale_leaderboard.wellformed import Entry, Say
+from whale_leaderboard.runs import Say
+from whale_leaderboard.wellformed import Entry
 
 EXAMPLES, SAMPLES = 64, 4
 ALPHA = 0.01
 
 
-async def reproduce(
-    entry: Entry, backend: Backend, *, say: Say = lambda _what, _count: None
-) -> Reproduction:
+async def reproduce(entry: Entry, backend: Backend, *, say: Say = lambda _what, _count: None) -> Reproduction:
     """Plays anew and compares.
 
     Args:
@@ -58,7 +57,10 @@ async def reproduce(
         raise Refusal(3, "own_agent", TEST, "an own agent's program is in no bundle, so nobody can run it")
     if manifest.weights_id.startswith("sha256:") and backend.weights_id != manifest.weights_id:
         raise Refusal(
-            3, "weights", "manifest.json", f"it has {manifest.weights_id}, {backend.name} serves {backend.weights_id}"
+            3,
+            "weights",
+            "manifest.json",
+            f"it has {manifest.weights_id}, {backend.name} serves {backend.weights_id}",
         )
     plan = _harmless(run.plan)
     chosen = sorted(entry.examples.ids, key=lambda id_: derive_seed("reproduce", 0, entry.digest, id_))

@@ -40,10 +40,10 @@ def _strict(kind: type[msgspec.Struct], **types: Any) -> Any:
     )
 
 
-_Message = _strict(Message)
-_Step = _strict(Step)
-_Verdict = _strict(Verdict, reward=_Share, standard=_Share | None, paper=_Share | None)
-_Segment = _strict(
+_Message: Any = _strict(Message)
+_Step: Any = _strict(Step)
+_Verdict: Any = _strict(Verdict, reward=_Share, standard=_Share | None, paper=_Share | None)
+_Segment: Any = _strict(
     Segment,
     messages=tuple[_Message, ...],
     prompt_tokens=_Count | None,

@@ -1,9 +1,9 @@
 """Which charged rollouts have to be in a bundle whole: chosen by the digests of its ledger and records.
 
-    chosen = Sample(commitment(ledger_sha256, charged_sha256))
+    sample = Sample(commitment(ledger_sha256, charged_sha256))
     for record in records:
-        chosen.offer(record.key)
-    chosen.keys()                                       # in the order in which they were offered
+        sample.offer(record.key)
+    sample.chosen()                                       # in the order in which they were offered
 
 Whoever packs and whoever verifies choose the same ones, and nobody can before all records are final. Their
 author could still write many ledgers and keep the one whose sample suits; what that takes is one whole
@@ -46,6 +46,6 @@ class Sample:
             return None
         return heapq.heappushpop(self._heap, (-draw, self._offered, key))[2]
 
-    def keys(self) -> list[str]:
+    def chosen(self) -> list[str]:
         """The chosen ones, in the order in which they were offered."""
         return [key for _, _, key in sorted(self._heap, key=lambda entry: entry[1])]

@@ -12,6 +12,7 @@ Not covered: what replaying shows; canaries.
 import ast
 import re
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 from whale_bench.records import Rollout
@@ -34,10 +35,14 @@ _DUPLICATES = 0.5
 """Share of samples that equal another one of their example, above which it is said."""
 _COMPARED = 4_000
 """Characters of a sample that are compared."""
+_ENOUGH = 0.25
+"""Share of samples that have to be long enough before anything is said."""
 _SIMILAR = 0.9
 _SHORTEST = 60
 """Samples shorter than this are equal by chance."""
-_HIDES = re.compile(r"\b(?:hashlib|zlib|base64|binascii|codecs|marshal|pickle|crc32|exec|eval|compile)\b")
+_HIDES = re.compile(
+    r"\b(?:hashlib|zlib|base64|binascii|codecs|marshal|pickle|crc32|exec|eval|(?<!re\.)compile)\b"
+)
 
 
 def suspicions(entry: Entry) -> Iterator[Finding]:
@@ -73,32 +78,39 @@ class _Known:
 
     def harness(self, name: str, source: str) -> Iterator[Finding]:
         """What looks odd in a harness's source."""
-        for example_id in self._ids:
-            if example_id in source:
-                yield _refusal("example_text", name, f"it holds the id of test example {example_id}")
-                return
-        folded = " ".join(source.split())
-        for text, example_id in self._snippets.items():
-            if text in folded:
-                yield _refusal("example_text", name, f"it holds the text of test example {example_id}")
-                return
+        if known := self._text_of(source):
+            yield _refusal("example_text", name, f"it holds {known}")
+            return
         constants = _constants(source)
         for value in constants:
             found = [i for i, text in enumerate(self._openings) if value in text] if len(value) > 24 else []
             if 0 < len(found) <= len(self._openings) // 2:
                 yield _note(
-                    "example_branch", name, f"{value!r:.80} stands in {len(found)} test examples and not in most"
+                    "example_branch",
+                    name,
+                    f"{value!r:.80} stands in {len(found)} test examples and not in most",
                 )
-        hits = {self._answers[v.casefold().strip()] for v in constants if v.casefold().strip() in self._answers}
+        hits = {
+            self._answers[v.casefold().strip()] for v in constants if v.casefold().strip() in self._answers
+        }
         if len(hits) > MOST_ANSWERS:
-            first = sorted(hits)[0]
-            yield _refusal("answers", name, f"it holds answers of {len(hits)} test examples, {first} among them")
+            first = min(hits)
+            yield _refusal(
+                "answers", name, f"it holds answers of {len(hits)} test examples, {first} among them"
+            )
         elif hits:
-            yield _note("answers", name, f"it holds the answer of test example {sorted(hits)[0]}")
+            yield _note("answers", name, f"it holds the answer of test example {min(hits)}")
         if len(constants) > _TABLE:
             yield _note("table", name, f"it holds {len(constants)} constants, as a table does")
         if hidden := _HIDES.search(source):
             yield _note("hides", name, f"it uses {hidden[0]!r}, with which data can be hidden")
+
+    def _text_of(self, source: str) -> str:
+        """What identifies a test example in a source, in words; empty where nothing does."""
+        folded = " ".join(source.split())
+        ids = (f"the id of test example {id_}" for id_ in self._ids if id_ in source)
+        texts = (f"the text of test example {id_}" for text, id_ in self._snippets.items() if text in folded)
+        return next(chain(ids, texts), "")
 
 
 def _samples(entry: Entry) -> Iterator[Finding]:
@@ -116,7 +128,8 @@ def _samples(entry: Entry) -> Iterator[Finding]:
             alike = _alike(group)
             same, compared = same + alike[0], compared + alike[1]
             group = []
-    if plan.temperature > 0 and compared and same / compared > _DUPLICATES:
+    enough = compared >= _ENOUGH * len(entry.tested)
+    if plan.temperature > 0 and enough and same > _DUPLICATES * compared:
         yield _note(
             "duplicates",
             TEST,

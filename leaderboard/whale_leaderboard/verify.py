@@ -21,8 +21,9 @@ from whale_leaderboard.layout import MOST_BYTES
 from whale_leaderboard.replay import replay
 from whale_leaderboard.report import Finding, Refusal, Replay, Report, Reproduction
 from whale_leaderboard.reproduce import NotReproducedError, reproduce
+from whale_leaderboard.runs import Say
 from whale_leaderboard.suspicions import suspicions
-from whale_leaderboard.wellformed import Entry, Say, check
+from whale_leaderboard.wellformed import Entry, check
 
 LEVELS = (1, 2, 3)
 SECONDS = 4 * 3600.0
@@ -84,7 +85,9 @@ def verify(
         return Report(bundle="", asked=level, level=0, findings=tuple(found), verifier=_verifier())
     if not entry.metered and reached > 1:
         reached = 1
-        found.append(_note("unmetered", "manifest.json", "its agent's model calls are unknown: level 1 at most"))
+        found.append(
+            _note("unmetered", "manifest.json", "its agent's model calls are unknown: level 1 at most")
+        )
     manifest = entry.manifest
     return Report(
         bundle=entry.digest,
@@ -105,9 +108,7 @@ def verify(
     )
 
 
-def _replay(
-    entry: Entry, found: list[Finding], seconds: float, say: Say
-) -> tuple[Replay, float]:
+def _replay(entry: Entry, found: list[Finding], seconds: float, say: Say) -> tuple[Replay, float]:
     """(what was done, mean@k with rollouts of varying results counted as wrong)."""
     done = asyncio.run(replay(entry, seconds=seconds, say=say))
     found += done.findings

@@ -12,30 +12,24 @@ Not covered: whether the rollouts are true, see `replay.py`; what only looks odd
 """
 
 import hashlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache, partial
 from typing import Any
 
 import msgspec
 
 from whale_bench.ledger import Charge
-from whale_bench.plan import EvalPlan, plan_of
 from whale_bench.records import Rollout
 from whale_bench.statistics import Score, mean_at_k
-from whale_bench.store import RunStore
-from whale_envs import SPLITS, ExampleSet, UsageError, get_domain, load_examples
+from whale_envs import ExampleSet, UsageError, get_domain, load_examples
 from whale_leaderboard.accounting import Account, budget_of, size_of, together
 from whale_leaderboard.archive import Bundle
-from whale_leaderboard.audit import Audit
 from whale_leaderboard.digests import examples_digest
 from whale_leaderboard.layout import (
     MANIFEST,
-    MOST_EVENT,
     MOST_HARNESS,
     MOST_MANIFEST,
     MOST_ROLLOUT,
-    MOST_TOML,
     TEST,
     Charged,
     K,
@@ -44,30 +38,8 @@ from whale_leaderboard.layout import (
 )
 from whale_leaderboard.report import Finding, Refusal
 from whale_leaderboard.rows import difference, digest_of, read_rollout
-from whale_leaderboard.sampling import Sample, commitment
+from whale_leaderboard.runs import Reader, Run, Say, Splits
 from whale_leaderboard.selection import DevScores
-
-Say = Callable[[str, int], None]
-"""Called with what is being read and how many of it have been, now and then."""
-
-_EVERY = 4_096
-
-
-@dataclass(slots=True)
-class Run:
-    """A run of the bundle, read."""
-
-    number: int
-    settings: Mapping[str, Any]
-    plan: EvalPlan
-    account: Account
-    audit: Audit
-    sampled: dict[str, tuple[Charged, Charge]]
-    """Of the rollouts that have to be there whole, test apart."""
-
-    @property
-    def place(self) -> str:
-        return f"runs/{self.number}"
 
 
 @dataclass(slots=True)
@@ -108,10 +80,9 @@ def check(bundle: Bundle, notes: list[Finding], say: Say = lambda _what, _count:
     examples = _pinned(manifest)
     splits = Splits(manifest.domain, manifest.tier)
     dev = DevScores(splits)
-    runs: list[Run] = []
     tested: dict[str, tuple[Charged, Charge]] = {}
-    for number in range(len(manifest.runs)):
-        runs.append(_read_run(bundle, manifest, number, splits, dev, tested, say))
+    reader = Reader(bundle, manifest, splits, dev, tested, say)
+    runs = [reader.read(number) for number in range(len(manifest.runs))]
     if unsettled := len(examples) * K - len(tested):
         raise Refusal(
             1, "incomplete", "runs/0/charged.jsonl", f"{unsettled} test rollouts were never charged"
@@ -144,30 +115,6 @@ def check(bundle: Bundle, notes: list[Finding], say: Say = lambda _what, _count:
         metered=metered,
         odd=[f"{run.place}: {what}" for run in runs for what in run.audit.odd_times],
     )
-
-
-class Splits(Mapping[str, Collection[str]]):
-    """Ids of the examples that rollouts of a purpose may be of, loaded when first asked for."""
-
-    def __init__(self, domain: str, tier: str) -> None:
-        self._domain, self._tier = domain, tier
-
-    def __getitem__(self, purpose: str) -> frozenset[str]:
-        if purpose == "smoke":  # a try-out of what is to be trained or searched on
-            return self["weight"] | self["harness"] | self["dev"]
-        return split_ids(self._domain, self._tier, purpose)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter((*SPLITS, "smoke"))
-
-    def __len__(self) -> int:
-        return len(SPLITS) + 1
-
-
-@cache
-def split_ids(domain: str, tier: str, split: str) -> frozenset[str]:
-    """Ids of a split's examples."""
-    return frozenset(load_examples(domain, tier, split).ids)
 
 
 def _read_manifest(raw: bytes) -> Manifest:
@@ -210,109 +157,6 @@ def _pinned(manifest: Manifest) -> ExampleSet[Any]:
             1, "examples", MANIFEST, f"its test examples are not those of {examples.name} in this version"
         )
     return examples
-
-
-def _read_run(
-    bundle: Bundle,
-    manifest: Manifest,
-    number: int,
-    splits: Splits,
-    dev: DevScores,
-    tested: dict[str, tuple[Charged, Charge]],
-    say: Say,
-) -> Run:
-    place, card = f"runs/{number}", manifest.runs[number]
-    plan, settings = _read_plan(bundle, manifest, number)
-    audit = Audit(place, splits)
-    salt = commitment(
-        *(manifest.files[f"{place}/{name}"].sha256 for name in ("ledger.jsonl", "charged.jsonl"))
-    )
-    sample = Sample(salt)
-    kept: dict[str, tuple[Charged, Charge]] = {}
-    events = partial(bundle.lines, f"{place}/ledger.jsonl", MOST_EVENT)
-    records = partial(bundle.lines, f"{place}/charged.jsonl", MOST_EVENT)
-    for settled in audit.settlements(events, records):
-        record = settled.record
-        if number == 0 and record.purpose == "test":
-            _check_tested(settled.number, record, manifest)
-            tested[record.key] = (record, settled.charge)
-        else:
-            _offer(sample, kept, record, settled.charge)
-            dev.add(record)
-        if settled.number % _EVERY == 0:
-            say(f"{place}: charged rollouts", settled.number)
-    if (card.events, card.records, card.head) != (audit.events, audit.records, audit.head):
-        raise Refusal(
-            1,
-            "ledger_head",
-            f"{place}/ledger.jsonl:{audit.events}",
-            f"ends after {audit.events} events and {audit.records} records at {audit.head[:12]}…, the "
-            f"manifest has {card.events}, {card.records} and {card.head[:12]}…",
-        )
-    chosen = sample.keys()
-    return Run(
-        number, settings, plan, audit.accountant.account(), audit, {key: kept[key] for key in chosen}
-    )
-
-
-def _offer(
-    sample: Sample, kept: dict[str, tuple[Charged, Charge]], record: Charged, charge: Charge
-) -> None:
-    """Draws, and keeps the record while it is in the draw."""
-    out = sample.offer(record.key)
-    if out != record.key:
-        kept[record.key] = (record, charge)
-        if out is not None:
-            del kept[out]
-
-
-def _read_plan(bundle: Bundle, manifest: Manifest, number: int) -> tuple[EvalPlan, Mapping[str, Any]]:
-    name = f"runs/{number}/run.toml"
-    bundle.read(name, MOST_TOML)
-    folder = bundle.folder / f"runs/{number}"
-    try:
-        store = RunStore.open(folder)
-        plan = plan_of(store.settings, folder)
-    except UsageError as error:
-        why = str(error).replace(str(bundle.folder), "")
-        raise Refusal(1, "settings", name, why) from error
-    settings = store.settings
-    wanted: dict[str, Any] = {"domain": manifest.domain, "tier": manifest.tier}
-    wanted["settings_id"] = manifest.runs[number].settings_id
-    if number == 0:
-        wanted |= {
-            "split": "test",
-            "k": K,
-            "profile": manifest.profile,
-            "model": manifest.model,
-            "weights_id": manifest.weights_id,
-            "harness_id": manifest.harness_id,
-            "fixture": manifest.fixture,
-            "judge": manifest.judge,
-            "examples_id": manifest.examples_id,
-        }
-        if ("agent_id" in settings) != manifest.own_agent:
-            raise Refusal(1, "settings", name, "it and the manifest differ on whether an own agent plays")
-    for field_name, value in wanted.items():
-        if settings.get(field_name) != value:
-            raise Refusal(
-                1,
-                "settings",
-                name,
-                f"its {field_name} is {settings.get(field_name)!r:.200}, {value!r:.200} is needed",
-            )
-    return plan, settings
-
-
-def _check_tested(number: int, record: Charged, manifest: Manifest) -> None:
-    for name in ("weights_id", "harness_id"):
-        if getattr(record, name) != getattr(manifest, name):
-            raise Refusal(
-                1,
-                "other_agent",
-                f"runs/0/charged.jsonl:{number}",
-                f"{record.key!r} was played with another {name}, {getattr(record, name)!r:.100}",
-            )
 
 
 def _check_harnesses(bundle: Bundle, manifest: Manifest) -> set[str]:
@@ -360,7 +204,7 @@ def _check_test(
             raise Refusal(1, "completeness", place, f"{row.key!r} is of {row.domain!r:.80}")
         rewards[example_id].append(row.verdict.reward)
         metered &= row.metered
-        if number % _EVERY == 0:
+        if number % (64 * K) == 0:
             say("test rollouts", number)
     if (left := next(wanted, None)) is not None:
         raise Refusal(1, "completeness", TEST, f"sample {left[1]} of example {left[0]!r} is missing")
@@ -406,9 +250,7 @@ def _check_samples(bundle: Bundle, run: Run, harnesses: set[str]) -> None:
         raise Refusal(1, "sample", name, f"{left!r}, which the digests choose, is missing")
 
 
-def _check_claim(
-    manifest: Manifest, score: Score, account: Account, track: Track, metered: bool
-) -> None:
+def _check_claim(manifest: Manifest, score: Score, account: Account, track: Track, metered: bool) -> None:
     claim = manifest.claim
     found: dict[str, tuple[object, object]] = {
         "score": (claim.score, score),

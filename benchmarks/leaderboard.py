@@ -1,0 +1,127 @@
+"""Speed and memory of packing and verifying submissions.
+
+    python benchmarks/leaderboard.py [--rollouts 1000000]
+
+Audit and level 1: a bundle with that many charged rollouts (real ones of the scripted random model, their
+records over and over under keys of their own), in a process of its own, whose peak memory is shown beside
+that of a bundle with a hundredth. Level 2: the 768 test rollouts of chess mini, under h0 and under a file in
+a process of its own; the model's replies are the recorded ones. The machine's load is shown, for other
+processes share it.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ABOUT = {"agent": "a", "authors": ("b",), "licence": "CC0-1.0", "hardware": "c"}
+
+
+def make(folder: Path, rollouts: int) -> Path:
+    """A bundle of a test run, and of a run with so many charged rollouts."""
+    from msgspec import json as fast
+    from msgspec.structs import replace
+
+    from whale_bench import EvalPlan, evaluate
+    from whale_bench.evaluation import charge_of
+    from whale_bench.ledger import Ledger
+    from whale_bench.store import RunStore, outcome_of
+    from whale_leaderboard.layout import About
+    from whale_leaderboard.pack import pack
+
+    plan = EvalPlan(domain="chess_puzzles", model="scripted/random")
+    asyncio.run(evaluate(plan, folder / "test"))
+    spent = folder / "spent"
+    asyncio.run(evaluate(EvalPlan(domain="chess_puzzles", model="scripted/random", split="weight"), spent))
+    known = list(RunStore.open(spent).rollouts())
+    with Ledger(spent / "ledger.sqlite") as ledger, (spent / "rollouts-0001.jsonl").open("wb") as part:
+        ledger._db.execute("BEGIN")
+        for number in range(len(known), rollouts):
+            row = known[number % len(known)]
+            sample = 8 + number // len(known)
+            row = replace(row, key=f"weight:{row.example_id}:{sample}", sample=sample)
+            part.write(fast.encode(row) + b"\n")
+            attempt = ledger.reserve(row.key, "weight")
+            ledger.settle(row.key, attempt, charge_of(outcome_of(row)))
+        ledger._db.execute("COMMIT")
+    began = time.perf_counter()
+    pack(folder / "test", folder / "bundle", About(**ABOUT), spent=[spent])
+    print(f"pack: {rollouts + 768:,} rollouts in {time.perf_counter() - began:.1f} s")
+    return folder / "bundle"
+
+
+def child(bundle: Path) -> None:
+    """Level 1 of a bundle; prints seconds, CPU seconds and peak MB."""
+    from whale_leaderboard.archive import open_bundle
+    from whale_leaderboard.wellformed import check
+
+    began, cpu = time.perf_counter(), time.process_time()
+    with open_bundle(bundle) as opened:
+        entry = check(opened, [])
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
+    print(json.dumps([entry.account.charged + entry.account.test, seconds, cpu, peak]))
+
+
+def level_1(rollouts: int) -> None:
+    for count in (rollouts // 100, rollouts):
+        with tempfile.TemporaryDirectory() as scratch:
+            bundle = make(Path(scratch), count)
+            command = [sys.executable, __file__, "--child", str(bundle)]
+            done = subprocess.run(command, capture_output=True, text=True, check=True)
+            total, seconds, cpu, peak = json.loads(done.stdout)
+            print(
+                f"audit and level 1: {total:,} rollouts in {seconds:.1f} s ({cpu:.1f} s CPU), "
+                f"{total / seconds:,.0f}/s, peak {peak:.0f} MB"
+            )
+
+
+def level_2() -> None:
+    from whale_bench import EvalPlan, evaluate
+    from whale_bench.harness.host import shipped_harnesses
+    from whale_leaderboard.archive import open_bundle
+    from whale_leaderboard.layout import About
+    from whale_leaderboard.pack import pack
+    from whale_leaderboard.replay import replay
+    from whale_leaderboard.wellformed import check
+
+    for where, addition in (("h0 in this process", ""), ("a file in a process of its own", "\n# mine\n")):
+        with tempfile.TemporaryDirectory() as scratch:
+            folder = Path(scratch)
+            (folder / "mine.py").write_text(shipped_harnesses()["chess_puzzles"] + addition)
+            plan = EvalPlan(
+                domain="chess_puzzles", model="scripted/noisy-oracle:0.5", harness=str(folder / "mine.py")
+            )
+            asyncio.run(evaluate(plan, folder / "test"))
+            pack(folder / "test", folder / "bundle", About(**ABOUT))
+            with open_bundle(folder / "bundle") as bundle:
+                entry = check(bundle, [])
+                began = time.perf_counter()
+                done = asyncio.run(replay(entry, seconds=600.0))
+            seconds = time.perf_counter() - began
+            assert not done.findings
+            count = done.replay.replayed
+            print(f"level 2, {where}: {count} chess rollouts in {seconds:.2f} s, {count / seconds:,.0f}/s")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--rollouts", type=int, default=1_000_000)
+    parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.child:
+        child(args.child)
+        return
+    print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
+    level_2()
+    level_1(args.rollouts)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""What is different between two submissions, as lines for people.
+
+    for line in differences(Path("a.tar.gz"), Path("b.tar.gz")): print(line)
+
+Both are verified at level 1 first. Then: what the manifests say, settings of the test runs, harness sources
+as a unified diff, accounts, and the scores, compared on the same examples where these are the same.
+
+Not covered: single rollouts, which `whale-bench compare` and `whale-bench view` show.
+"""
+
+import difflib
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from whale_bench.statistics import differences_of, paired, sign_flip
+from whale_envs import UsageError
+from whale_leaderboard.archive import Bundle, open_bundle
+from whale_leaderboard.layout import MOST_HARNESS
+from whale_leaderboard.report import Finding, Refusal
+from whale_leaderboard.wellformed import Entry, check
+
+_APART = ("files", "runs", "claim", "about")
+_ACCOUNT = ("charged", "paper", "executed", "test")
+
+
+def differences(a: Path, b: Path) -> Iterator[str]:
+    """Lines that say how b differs from a.
+
+    Raises:
+        UsageError: one of the two is no well-formed submission.
+    """
+    with open_bundle(a) as first, open_bundle(b) as second:
+        before, after = _read(first, a), _read(second, b)
+        yield from _fields("", before.manifest, after.manifest, _APART)
+        yield from _fields("about.", before.manifest.about, after.manifest.about, ())
+        old, new = before.runs[0].settings, after.runs[0].settings
+        for name in sorted(old.keys() | new.keys()):
+            if old.get(name) != new.get(name) and name not in type(before.manifest).__struct_fields__:
+                yield f"run.toml {name}: {old.get(name)!r} -> {new.get(name)!r}"
+        yield from _harness(before, after)
+        for name in _ACCOUNT:
+            counts = getattr(before.account, name), getattr(after.account, name)
+            if counts[0] != counts[1]:
+                yield f"rollouts {name}: {counts[0]:,} -> {counts[1]:,}"
+        yield f"mean@8: {before.score.mean:.4f} -> {after.score.mean:.4f}"
+        if before.manifest.examples_id == after.manifest.examples_id:
+            found = paired(before.means, after.means)
+            p = sign_flip(differences_of(before.means, after.means))
+            yield (
+                f"difference: {found.mean:+.4f} (95% {found.low:+.4f} to {found.high:+.4f}, "
+                f"p = {p.value:.2g}), {found.examples} examples"
+            )
+
+
+def _read(bundle: Bundle, path: Path) -> Entry:
+    notes: list[Finding] = []
+    try:
+        entry = check(bundle, notes)
+    except Refusal as refusal:
+        raise UsageError(f"{path}: {refusal.finding}") from refusal
+    for finding in notes:
+        if finding.refuses:
+            raise UsageError(f"{path}: {finding}")
+    return entry
+
+
+def _fields(prefix: str, a: msgspec.Struct, b: msgspec.Struct, left_out: tuple[str, ...]) -> Iterator[str]:
+    for name in a.__struct_fields__:
+        old, new = getattr(a, name), getattr(b, name)
+        if name in left_out or old == new:
+            continue
+        if isinstance(old, str) and isinstance(new, str) and "\n" in old + new:
+            yield from _unified(f"{prefix}{name}", old, new)
+        else:
+            yield f"{prefix}{name}: {old!r} -> {new!r}"
+
+
+def _harness(a: Entry, b: Entry) -> Iterator[str]:
+    if a.manifest.harness_id == b.manifest.harness_id or a.manifest.own_agent or b.manifest.own_agent:
+        return
+    yield from _unified("harness.py", _source(a), _source(b))
+
+
+def _source(entry: Entry) -> str:
+    name = f"harnesses/{entry.manifest.harness_id.removeprefix('sha256:')}.py"
+    return entry.bundle.read(name, MOST_HARNESS).decode("utf-8", "replace")
+
+
+def _unified(name: str, old: str, new: str) -> Iterator[str]:
+    lines = difflib.unified_diff(
+        old.splitlines(), new.splitlines(), f"a/{name}", f"b/{name}", lineterm="", n=2
+    )
+    yield from lines

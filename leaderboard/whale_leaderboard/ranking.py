@@ -1,0 +1,189 @@
+"""Ranks the entries of each track, and compares them in pairs.
+
+    board = rank([report, …])
+    board.tracks[0].entries[0].rank
+
+An entry is ranked if it is verified at level 1 or higher, is no fixture, and its agent was selected on dev
+or had nothing to select (`selection.py`). Others stand below, with the reason. Entries are ordered by
+mean@8. One whose 95% interval reaches that of the best entry of its rank shares the rank: the order within
+a rank says nothing. Every two entries of a track are compared on the same examples, by the sign-flip test of
+their paired means; with many entries some p-values are small by chance, and none is corrected for that.
+
+Not covered: entries of different tracks, which are not of one thing.
+"""
+
+import tomllib
+from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
+from itertools import combinations
+
+import msgspec
+
+from whale_bench.statistics import Score, differences_of, paired, sign_flip
+from whale_envs import UsageError
+from whale_leaderboard.layout import Track
+from whale_leaderboard.report import Report
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of a track."""
+
+    bundle: str
+    agent: str
+    rank: int | None
+    """From 1; shared by ties; None for what is not ranked."""
+    why_not: str
+    """Why it is not ranked; empty for what is."""
+    level: int
+    badge: str
+    score: Score
+    charged: int
+    paper: int
+    executed: int
+
+
+class Pair(msgspec.Struct, frozen=True, kw_only=True):
+    """Two ranked entries of a track on the same examples; the difference is a's less b's."""
+
+    a: str
+    b: str
+    """Digests of their bundles."""
+    difference: float
+    low: float
+    high: float
+    p_value: float
+
+
+class TrackBoard(msgspec.Struct, frozen=True, kw_only=True):
+    """A track's entries, best first, those that are not ranked last."""
+
+    track: Track
+    entries: tuple[Entry, ...]
+    pairs: tuple[Pair, ...]
+
+
+class Board(msgspec.Struct, frozen=True, kw_only=True):
+    """Every track that has entries, by name."""
+
+    tracks: tuple[TrackBoard, ...]
+
+
+class PaperRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A published number."""
+
+    domain: str
+    method: str
+    score: float
+    examples: int
+    model: str
+    status: str
+    source: str
+
+
+def rank(reports: Sequence[Report]) -> Board:
+    """The board of these reports.
+
+    Raises:
+        UsageError: a bundle stands in two of them, or one was not read far enough to have a score.
+    """
+    digests = [report.bundle for report in reports]
+    for report in reports:
+        if report.track is None or report.score is None or report.manifest is None:
+            raise UsageError(f"a bundle that is not well-formed has no place: {report.findings[:1]}")
+        if digests.count(report.bundle) > 1:
+            raise UsageError(f"the bundle {report.bundle} stands on the board twice")
+    tracks: dict[tuple[str, ...], list[Report]] = {}
+    for report in reports:
+        assert report.track is not None
+        tracks.setdefault(_names(report.track), []).append(report)
+    return Board(tracks=tuple(_track(tracks[name]) for name in sorted(tracks)))
+
+
+def why_not(report: Report) -> str:
+    """Why an entry is not ranked; empty where it is."""
+    assert report.manifest is not None
+    if report.manifest.fixture:
+        return "a scripted model is a fixture: a reference row"
+    if report.level < 1:
+        return "not verified"
+    if report.selection == "none":
+        return "not selected on dev"
+    return ""
+
+
+@cache
+def paper_rows() -> tuple[PaperRow, ...]:
+    """What the paper reports; never ranked."""
+    table = tomllib.loads((files("whale_leaderboard") / "paper_rows.toml").read_text(encoding="utf-8"))
+    return tuple(
+        PaperRow(
+            domain=domain,
+            method=row["method"],
+            score=row[domain],
+            examples=examples,
+            model=table["models"][domain],
+            status=table["status"],
+            source=table["source"],
+        )
+        for domain, examples in sorted(table["tests"].items())
+        for row in table["row"]
+        if domain in row
+    )
+
+
+def _names(track: Track) -> tuple[str, ...]:
+    return (track.domain, track.tier, track.size, track.budget)
+
+
+def _track(reports: list[Report]) -> TrackBoard:
+    ordered = sorted(reports, key=lambda report: (-_score(report).mean, report.bundle))
+    ranked = [report for report in ordered if not why_not(report)]
+    entries: list[Entry] = []
+    leader, place = ranked[0] if ranked else None, 1
+    for number, report in enumerate(ranked, start=1):
+        assert leader is not None
+        if _score(report).high < _score(leader).low:
+            leader, place = report, number
+        entries.append(_entry(report, place))
+    entries += [_entry(report, None) for report in ordered if why_not(report)]
+    assert reports[0].track is not None
+    return TrackBoard(
+        track=reports[0].track,
+        entries=tuple(entries),
+        pairs=tuple(_pair(a, b) for a, b in combinations(ranked, 2)),
+    )
+
+
+def _pair(a: Report, b: Report) -> Pair:
+    difference = paired(b.means, a.means)
+    return Pair(
+        a=a.bundle,
+        b=b.bundle,
+        difference=difference.mean,
+        low=difference.low,
+        high=difference.high,
+        p_value=sign_flip(differences_of(b.means, a.means)).value,
+    )
+
+
+def _entry(report: Report, place: int | None) -> Entry:
+    assert report.manifest is not None
+    assert report.account is not None
+    return Entry(
+        bundle=report.bundle,
+        agent=report.manifest.about.agent,
+        rank=place,
+        why_not=why_not(report),
+        level=report.level,
+        badge=report.badge,
+        score=_score(report),
+        charged=report.account.charged,
+        paper=report.account.paper,
+        executed=report.account.executed,
+    )
+
+
+def _score(report: Report) -> Score:
+    assert report.score is not None
+    return report.score

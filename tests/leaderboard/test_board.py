@@ -1,0 +1,194 @@
+"""Ranking, the board's data, and the command."""
+
+import json
+import random
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from board_fakes import ABOUT, Forger
+
+from whale_bench.statistics import mean_at_k
+from whale_envs import UsageError
+from whale_leaderboard.accounting import Accountant
+from whale_leaderboard.layout import Manifest, Track
+from whale_leaderboard.ranking import paper_rows, rank
+from whale_leaderboard.report import Report
+from whale_leaderboard.results import build, report_of
+from whale_leaderboard.verify import verify
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+TRACK = Track(domain="chess_puzzles", tier="mini", size="1B", budget="30k")
+
+
+def entry(name: str, chance: float, manifest: Manifest, **changes: Any) -> Report:
+    """The report of an agent that solves each of 96 examples with this chance."""
+    draw = random.Random(name)
+    rewards = [[float(draw.random() < chance) for _ in range(8)] for _ in range(96)]
+    about = msgspec.structs.replace(ABOUT, agent=name)
+    fields: dict[str, Any] = {
+        "bundle": name, "asked": 2, "level": 2, "findings": (), "verifier": "v", "score": mean_at_k(rewards),
+        "manifest": msgspec.structs.replace(manifest, fixture=False, about=about),
+        "means": tuple(sum(r) / 8 for r in rewards), "account": Accountant().account(), "track": TRACK,
+        "selection": "dev",
+    }  # fmt: skip
+    return Report(**{**fields, **changes})
+
+
+@pytest.fixture(scope="module")
+def manifest(plain: Path) -> Manifest:
+    return msgspec.json.decode((plain / "manifest.json").read_bytes(), type=Manifest)
+
+
+def test_ties_share_a_rank_and_the_next_one_is_after_them(manifest: Manifest) -> None:
+    reports = [entry(*pair, manifest) for pair in (("a", 0.7), ("b", 0.69), ("c", 0.3), ("d", 0.31), ("e", 0.05))]
+    (board,) = rank(reports).tracks
+    assert [(e.agent, e.rank) for e in board.entries][:2] in ([("a", 1), ("b", 1)], [("b", 1), ("a", 1)])
+    assert [e.rank for e in board.entries] == [1, 1, 3, 3, 5]
+    assert {e.agent for e in board.entries[2:4]} == {"c", "d"}
+    assert len(board.pairs) == 10
+    far = next(pair for pair in board.pairs if {pair.a, pair.b} == {"a", "e"})
+    near = next(pair for pair in board.pairs if {pair.a, pair.b} == {"a", "b"})
+    assert far.p_value < 1e-4 < 0.05 < near.p_value
+    assert far.low > 0
+    assert rank(list(reversed(reports))) == rank(reports)
+
+
+def test_what_is_not_ranked_stands_below_with_its_reason(manifest: Manifest) -> None:
+    fixture = msgspec.structs.replace(manifest, fixture=True)
+    reports = [
+        entry("oracle", 1.0, manifest, manifest=fixture),
+        entry("on-test", 0.9, manifest, selection="none"),
+        entry("weak", 0.1, manifest),
+    ]
+    (board,) = rank(reports).tracks
+    assert [(e.rank, bool(e.why_not)) for e in board.entries] == [(1, False), (None, True), (None, True)]
+    assert "fixture" in board.entries[1].why_not
+    assert "dev" in board.entries[2].why_not
+    assert not board.pairs
+
+
+def test_tracks_are_apart(manifest: Manifest) -> None:
+    other = msgspec.structs.replace(TRACK, budget="open")
+    board = rank([entry("a", 0.5, manifest), entry("b", 0.5, manifest, track=other)])
+    assert [t.track.budget for t in board.tracks] == ["30k", "open"]
+    with pytest.raises(UsageError, match="twice"):
+        rank([entry("a", 0.5, manifest)] * 2)
+
+
+def test_the_papers_rows_are_exact_counts_of_its_test_sets() -> None:
+    rows = paper_rows()
+    assert len(rows) == 24 - 2
+    for row in rows:
+        solved = row.score * row.examples * 8
+        assert abs(solved - round(solved)) < 0.3, row  # printed with two digits
+        assert row.status == "reported, not verified"
+    whale = {row.domain: row.score for row in rows if row.method == "WHALE (0.6, 6)"}
+    assert whale == {"search_qa": 0.4834, "math_python": 0.2479, "chess_puzzles": 0.2983}
+
+
+def test_the_boards_data_is_the_same_each_time_and_takes_a_report_that_fits(
+    plain: Path, chess: Path, tmp_path: Path
+) -> None:
+    shelf = tmp_path / "submissions"
+    shutil.copytree(plain, shelf / "plain")
+    shutil.copytree(chess, shelf / "chess")
+    (shelf / "README.md").write_text("not a submission")
+    report = verify(shelf / "chess", level=2)
+    beside = shelf / "chess.report.json"
+    beside.write_bytes(msgspec.json.encode(report))
+    assert report_of(shelf / "chess") == report
+    first = build(shelf, tmp_path / "one")
+    build(shelf, tmp_path / "two")
+    data = (tmp_path / "one" / "results.json").read_bytes()
+    assert data == (tmp_path / "two" / "results.json").read_bytes()
+    assert json.loads(data) == json.loads(json.dumps(first))
+    mine = first["entries"][report.bundle]
+    assert mine["report"]["badge"] == "replayed"
+    assert mine["money"]["proposer_usd"] == 0.09
+    assert mine["curve"]["rollouts_to_best"] in {p.rollouts for p in report.curve}
+    assert len(first["reported"]) == len(paper_rows())
+    beside.write_bytes(msgspec.json.encode(msgspec.structs.replace(report, bundle="0" * 64)))
+    assert report_of(shelf / "chess").asked == 1
+    beside.write_text("{}")
+    with pytest.raises(UsageError, match="is no report"):
+        build(shelf, tmp_path / "three")
+
+
+def test_a_refused_submission_stops_the_board(plain: Path, tmp_path: Path) -> None:
+    forger = Forger(plain, tmp_path / "submissions" / "forged")
+    forger.write("test.jsonl", forger.lines("test.jsonl")[1:])
+    with pytest.raises(UsageError, match=r"forged: refused \[digest\] test.jsonl"):
+        build(tmp_path / "submissions", tmp_path / "out")
+
+
+# --- the command --------------------------------------------------------------------------------------
+
+
+def command(*words: object) -> "subprocess.CompletedProcess[str]":
+    line = [sys.executable, "-m", "whale_leaderboard.cli", *map(str, words)]
+    return subprocess.run(line, capture_output=True, text=True, check=False)
+
+
+def test_pack_verify_and_their_exit_codes(made: Path, plain: Path, tmp_path: Path) -> None:
+    about = tmp_path / "about.toml"
+    about.write_text('agent = "A"\nauthors = ["B"]\nlicence = "MIT"\nhardware = "a laptop"\n')
+    packed = command("pack", made / "plain", "--about", about, "--out", tmp_path / "a.tar.gz")
+    assert packed.returncode == 0, packed.stderr
+    assert "0 charged rollouts" in packed.stdout
+    done = command("verify", tmp_path / "a.tar.gz", "--out", tmp_path / "a.report.json")
+    assert done.returncode == 0, done.stderr
+    assert "replayed (level 2 of 2)" in done.stdout
+    report = msgspec.json.decode((tmp_path / "a.report.json").read_bytes(), type=Report)
+    assert report.level == 2
+    forger = Forger(plain, tmp_path / "forged")
+    forger.write("test.jsonl", forger.lines("test.jsonl")[1:])
+    refused = command("verify", forger.folder, "--level", "1", "--json")
+    assert refused.returncode == 1
+    assert json.loads(refused.stdout)["level"] == 0
+    about.write_text('agent = "A"\n')
+    for words, why in (
+        (("verify", tmp_path / "nothing"), "not there"),
+        (("verify", plain, "--level", "4"), "a level is one of 1, 2, 3"),
+        (("verify", plain, "--level", "3"), "needs --model"),
+        (("verify", plain, "--model", "scripted/random"), "no other level"),
+        (("pack", made / "plain", "--about", about, "--out", tmp_path / "b"), "authors"),
+        (("build", tmp_path / "nothing", "--out", tmp_path), "no folder"),
+    ):
+        wrong = command(*words)
+        assert wrong.returncode == 2, words
+        assert why in wrong.stderr
+        assert wrong.stderr.strip().count("\n") == 0
+    dead = command("verify", plain, "--level", "3", "--model", "openai/x", "--base-url", "http://127.0.0.1:9/v1")
+    assert dead.returncode == 3, dead.stderr
+
+
+def test_rules_and_differences(plain: Path, chess: Path) -> None:
+    rules = command("rules").stdout
+    assert rules == (ROOT / "leaderboard" / "whale_leaderboard" / "rules.md").read_text()
+    assert rules in (ROOT / "docs" / "leaderboard.md").read_text()
+    shown = command("diff", plain, chess)
+    assert shown.returncode == 0, shown.stderr
+    assert "+    SYSTEM_PROMPT = " in shown.stdout
+    assert "rollouts charged: 0 -> 258" in shown.stdout
+    assert "difference: " in shown.stdout
+    assert command("diff", plain, plain).stdout.count("\n") == 2
+
+
+def test_every_finding_and_every_track_is_documented() -> None:
+    import re
+
+    from whale_leaderboard.accounting import BUDGETS, SIZES
+
+    page = (ROOT / "docs" / "leaderboard.md").read_text()
+    sources = "".join(p.read_text() for p in (ROOT / "leaderboard" / "whale_leaderboard").glob("*.py"))
+    codes = set(re.findall(r"Refusal\(\s*[123],\s*\"(\w+)\"", sources))
+    codes |= set(re.findall(r"_(?:refusal|note|finding|named)\(\s*\"(\w+)\"", sources))
+    assert len(codes) > 35
+    assert not [code for code in sorted(codes) if f"`{code}`" not in page]
+    budget = (ROOT / "docs" / "budget.md").read_text()
+    assert not [name for name in (*BUDGETS, *SIZES, "open", "large", "unknown") if f"`{name}`" not in budget]
