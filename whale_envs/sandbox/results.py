@@ -23,8 +23,10 @@ Status = Literal["finished", "timed_out", "memory", "output_limit", "crashed", "
 finished: by itself, whatever its exit status; an uncaught exception is exit status 1.
 timed_out: at its wall or CPU time limit. memory: at its memory limit, by an uncaught MemoryError or
 from outside. output_limit: for writing more than the limit. crashed: by a signal, its own fault or
-its own doing; but where it is process 1 of a namespace, the kernel passes over signals that it sends to
-itself and does not handle (os.kill(os.getpid(), 9), signal.alarm), and abort is a crash by signal 11. refused: not started, because the text is too long to be a program.
+its own doing. refused: not started, because the text is too long to be a program.
+
+Where a program is process 1 of a namespace, the kernel passes over signals that it sends to itself and
+does not handle (os.kill(os.getpid(), 9), signal.alarm), and abort is a crash by signal 11.
 """
 
 STATUSES: tuple[Status, ...] = get_args(Status)
