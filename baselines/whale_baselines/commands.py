@@ -1,6 +1,6 @@
 """What the commands about recipes print: list, plan, diff, simulate, status, compare.
 
-    print_plan(with_rates(plan_of(load_recipe("paper/search_qa/whale")), device_seconds=2.0, ...), as_json=False)
+    print_plan(plan_of(load_recipe("paper/search_qa/whale")), as_json=False)
 
 `cli.py` reads the options and calls these.
 
@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 from rich.console import Console
 from rich.live import Live
-from rich.table import Table
+from rich.table import Column, Table
 
 from whale_baselines.comparing import Row, compare_runs, run_folders
 from whale_baselines.history import Made, Point
@@ -31,21 +31,20 @@ LABEL = " (simulated)"
 
 
 def print_recipes() -> None:
-    """One a line, with what it is of."""
-    table = Table("recipe", "domain", "model", "schedule")
+    """One a line, with its schedule and model."""
+    table = Table(Column("recipe", no_wrap=True), "schedule", "model", box=None)
     for name in recipe_names():
         recipe = load_recipe(name)
-        model = recipe.agent.get("model", "no model: simulated")
-        table.add_row(name, recipe.domain, model, _schedule(recipe))
+        table.add_row(name, _schedule(recipe), str(recipe.agent.get("model", "none: simulated")))
     for alias, name in ALIASES.items():
-        table.add_row(alias, "", "", f"is {name}")
+        table.add_row(alias, f"is {name}", "")
     Console().print(table)
 
 
 def print_differences(a: RunRecipe, b: RunRecipe) -> None:
     table = Table("", a.name, b.name)
     for key, (left, right) in differences(a, b).items():
-        table.add_row(key, _value(left), _value(right))
+        table.add_row(key, *("not set" if side is None else str(side) for side in (left, right)))
     Console().print(table)
 
 
@@ -123,16 +122,21 @@ def print_comparison(places: Sequence[Path], *, as_json: bool) -> None:
     if as_json:
         _write_json(rows)
         return
-    table = Table("recipe", "seeds", "rollouts", "selected on dev", "best on test", "weight phases", "search")
+    table = Table(
+        Column("recipe, seeds", no_wrap=True), "selected on dev", "best on test", "rollouts", "phases"
+    )
     for row in rows:
+        phases = [
+            f"{median:g} {what}"
+            for median, what in ((row.median_steps, "steps"), (row.median_iterations, "iterations"))
+            if median is not None
+        ]
         table.add_row(
-            row.recipe + (LABEL if row.simulated else ""),
-            str(len(row.seeds)),
-            f"{row.budget:,.0f}",
+            f"{row.recipe}, {len(row.seeds)}{LABEL if row.simulated else ''}",
             _score(row.selected_on_dev),
             _score(row.best_on_test),
-            f"{row.median_steps:g} steps" if row.median_steps else "none",
-            f"{row.median_iterations:g} iterations" if row.median_iterations else "none",
+            f"{row.budget:,.0f}",
+            ", ".join(phases),
         )
     console = Console()
     console.print(table)
@@ -178,7 +182,7 @@ def _plan_table(plan: Plan, title: str) -> Table:
 
 def _phases(plan: Plan) -> str:
     if plan.least.phases != plan.most.phases:
-        return "Phases end by their own signals: fewest and most of each are shown."
+        return "Phases end by their own signals: from the least search to the most."
     by_kind = {kind: [p.moves for p in plan.most.phases if p.kind == kind] for kind in ("train", "search")}
     parts = [
         f"{len(lengths)} {'weight' if kind == 'train' else 'search'} phases of {_lengths(lengths)}"

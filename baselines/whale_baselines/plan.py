@@ -4,8 +4,9 @@
     plan.most.cycles, plan.most.steps               # 7, 296
     plan.most.harness_paper, plan.most.harness      # 27648, 24576
 
-The schedule itself is run on signals that never improve and on signals that always do: for a schedule
-of fixed lengths both give the same, for an adaptive one they are the fewest and the most.
+The schedule itself is run, on made-up signals. For a schedule of fixed lengths they do not matter; for an
+adaptive one, training that always improves beside search that never does gives the least search, and the
+other way round the most.
 
 Two countings of search: the *paper's* bills the evaluation of an incoming harness like any iteration, at
 `candidates` times its rollouts; what is *executed* evaluates one harness there. Tokens are bounds: the
@@ -14,8 +15,6 @@ and unknown where it has none.
 
 Not covered: smoke runs of candidates, prompt tokens, and rollouts that fail and are repeated.
 """
-
-from collections.abc import Callable
 
 import msgspec
 
@@ -120,9 +119,8 @@ def plan_of(recipe: RunRecipe) -> Plan:
         device=recipe.estimate.device,
         device_seconds=recipe.estimate.device_seconds,
         usd_per_session=recipe.estimate.usd_per_session,
-        least=_extent(recipe, lambda number: -float(number)),
-        # Never a perfect score: a phase that ends at one would not be the longest.
-        most=_extent(recipe, lambda number: 1.0 - 1.0 / (1.0 + number)),
+        least=_extent(recipe, improves="train"),
+        most=_extent(recipe, improves="search"),
     )
 
 
@@ -134,15 +132,17 @@ def per_incoming(recipe: RunRecipe) -> int:
     return recipe.search.examples * recipe.search.samples
 
 
-def _extent(recipe: RunRecipe, signal: Callable[[int], float]) -> Extent:
-    """The run whose n-th move has signal `signal(n)`."""
+def _extent(recipe: RunRecipe, *, improves: Kind) -> Extent:
+    """The run in which the signal of one kind of move always improves, and that of the other never."""
     schedule, entries, points = recipe.plan_schedule(), list[Entry](), 1
     every = recipe.dev.every()
     incoming, step = per_incoming(recipe), per_step(recipe)
     iteration = incoming * recipe.search.candidates
     while (move := schedule.next(entries)) is not None:
         cost = step if move.kind == "train" else incoming if move.number == 1 else iteration
-        entry = Entry(**move._asdict(), signal=signal(len(entries)), rollouts=cost)
+        # Never a perfect score: a phase that ends at one would not be the longest.
+        signal = 1.0 - 1.0 / (2.0 + len(entries)) if move.kind == improves else 0.0
+        entry = Entry(**move._asdict(), signal=signal, rollouts=cost)
         entries.append(entry)
         points += due_after(entries, schedule.next(entries), every)
     phases = _phases(entries)

@@ -282,15 +282,20 @@ def check_ready(recipe: RunRecipe) -> None:
     """
     if recipe.simulated:
         return
-    gpus = sorted(Path("/dev").glob("nvidia[0-9]*"))
-    if recipe.estimate.device == "GPU" and not gpus:
+    if recipe.estimate.device == "GPU" and not gpu_devices():
         small = f"demo/{recipe.domain}/{recipe.name.rpartition('/')[2]}"
+        same = f"{small} is the same method at a size for a CPU, and " if small in recipe_names() else ""
         raise UsageError(
-            f"{recipe.name} needs a GPU and this machine has none; {small} is the same method at a size for "
-            f"a CPU, and `whale-baselines plan {recipe.name}` says what it takes"
+            f"{recipe.name} needs a GPU and this machine has none; {same}`whale-baselines plan "
+            f"{recipe.name}` says what it takes"
         )
     from whale_bench.models.folder import model_folder
 
     kind, _, model = str(recipe.agent["model"]).partition("/")
     if model != "smollm2":  # which is fetched when missing
         model_folder(kind, model)
+
+
+def gpu_devices() -> list[Path]:
+    """The GPUs that this machine shows; asks no library."""
+    return sorted(Path("/dev").glob("nvidia[0-9]*"))

@@ -110,8 +110,10 @@ class Patience:
 
     def left(self, signals: Sequence[float]) -> int:
         count = len(signals)
+        if self.over(signals):
+            return 0
         until = max(self.least - count, self.patience - (count - self.best(signals)))
-        return max(0, until if self.most is None else min(until, self.most - count))
+        return until if self.most is None else min(until, self.most - count)
 
     def best(self, signals: Sequence[float]) -> int:
         """The move, from 1, whose sliding mean was the best one; of equal ones the first if `strict`."""

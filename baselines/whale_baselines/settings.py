@@ -1,6 +1,6 @@
 """The tables of a recipe that are not the trainer's: [search], [schedule], [dev], [filter], [estimate].
 
-    schedule_of(ScheduleSettings(kind="fixed", epochs=0.6, iterations=6, total_epochs=4.0), steps_per_epoch=74)
+    schedule_of(ScheduleSettings(kind="fixed", epochs=0.6, iterations=6, total_epochs=4.0), 74)
 
 Each table is a frozen dataclass whose defaults are the paper's; its fields are the valid keys. What a
 field needs of another one is checked where it is used.
@@ -41,7 +41,7 @@ class SearchSettings:
     samples: int = 1
     """Rollouts of each candidate on each example."""
     acceptance: Literal["paper", "paired"] = "paper"
-    """paper: the archive's best score, of equal ones fewer turns. paired: only what is better beyond noise."""
+    """paper: the best score, of equal ones fewer turns. paired: only what is better beyond noise."""
     prompt_only: bool = False
     """Only the system and user prompt may change (FST)."""
     proposer: str = "mutate"

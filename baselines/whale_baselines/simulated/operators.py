@@ -89,7 +89,7 @@ class SimulatedTrainer:
         rollouts = self.prompts * self.samples
 
         def make() -> Step:
-            rng = _rng("step", self.seed, number)
+            rng = rng_of("step", self.seed, number)
             weights, reward = train(
                 self.world, began, read_source(harness), rng, prompts=self.prompts, samples=self.samples
             )
@@ -173,7 +173,7 @@ class SimulatedSearch:
     def _make(self, key: str, number: int, rollouts: int) -> Iteration:
         assert self._incoming is not None, "a phase begins before its first iteration"
         weights = self.trainer.weights(self._weights_id)
-        rng = _rng("iteration", self.seed, self._phase, number)
+        rng = rng_of("iteration", self.seed, self._phase, number)
         if number == 1:
             best, top, candidates = self._incoming.source, -1.0, [read_source(self._incoming)]
         else:
@@ -227,7 +227,7 @@ class SimulatedEvaluator:
 
         def make() -> Evaluation:
             weights, mechanisms = self.trainer.weights(pair.weights_id), read_source(harness)
-            rng = _rng(key, self.seed)
+            rng = rng_of(key, self.seed)
             means = score(self.world, weights, mechanisms, rng, split=split, samples=self.samples)
             return Evaluation(
                 key=key,
@@ -269,7 +269,8 @@ def read_source(harness: Harness) -> Mechanisms:
         raise DataError(f"{harness.harness_id} is no simulated harness: {error}") from error
 
 
-def _rng(what: str, seed: int, *index: int) -> np.random.Generator:
+def rng_of(what: str, seed: int, *index: int) -> np.random.Generator:
+    """The stream of one thing that is made."""
     return np.random.default_rng(derive_seed(f"simulated/{what}", seed, *index))
 
 
