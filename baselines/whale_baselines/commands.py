@@ -77,8 +77,9 @@ def simulate(
 ) -> None:
     """Runs a simulated recipe, or goes on with it, once for each seed."""
     from whale_baselines.run_recipe import run_recipe
-    from whale_baselines.simulated.opening import simulated_operators
+    from whale_baselines.simulated.opening import check_simulated, simulated_operators
 
+    check_simulated(recipe)  # before there is a folder
     for number in range(seeds):
         seeded = recipe.with_seed(recipe.recipe.seed + number)
         folder = out / f"seed-{seeded.recipe.seed}" if seeds > 1 else out

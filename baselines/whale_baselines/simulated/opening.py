@@ -31,8 +31,7 @@ async def simulated_operators(recipe: RunRecipe, folder: Path, ledger: Ledger) -
     Raises:
         UsageError: the recipe is of real models.
     """
-    if not recipe.simulated:
-        raise UsageError(f"{recipe.name} is no simulated recipe; those begin with simulated/")
+    check_simulated(recipe)
     seed, world = recipe.recipe.seed, World.draw(recipe.recipe.seed)
     trainer = SimulatedTrainer(
         world, folder, ledger, prompts=recipe.recipe.prompts, samples=recipe.recipe.samples, seed=seed
@@ -50,3 +49,9 @@ async def simulated_operators(recipe: RunRecipe, folder: Path, ledger: Ledger) -
     yield Operators(
         trainer, search, evaluator, weights_id_of(world.weights), harness_of(source_of(world.harness))
     )
+
+
+def check_simulated(recipe: RunRecipe) -> None:
+    """Raises `UsageError` for a recipe of real models."""
+    if not recipe.simulated:
+        raise UsageError(f"{recipe.name} is no simulated recipe; those begin with simulated/")

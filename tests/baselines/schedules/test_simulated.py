@@ -1,7 +1,9 @@
 """The simulated learner: a fixture, honest in its mechanism, that shows the paper's qualitative findings."""
 
 import tomllib
+from dataclasses import replace
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 
@@ -19,7 +21,7 @@ from whale_baselines.simulated.world import Harness, World, propose, score, trai
 
 from whale_envs.errors import DataError, UsageError
 
-SEEDS = range(12)
+SEEDS = range(8)
 FIXED = ("whale_e0.2_i2", "whale_e0.2_i6", "whale_e0.6_i2", "whale", "whale_e1.0_i10")
 
 
@@ -48,24 +50,26 @@ def test_stagewise_commits_to_the_first_harness_and_stays_below():
     )
 
 
-def test_training_under_the_first_harness_makes_better_harnesses_look_worse():
-    """Why: what an opened mechanism is worth falls with every step that it was closed in."""
-    worth = []
-    for steps in (0, 40, 200):
-        gains = []
-        for seed in SEEDS:
-            world = World.draw(seed)
-            weights, rng = world.weights, np.random.default_rng(seed)
-            for _ in range(steps):
-                weights, _ = train(world, weights, world.harness, rng, prompts=256, samples=8)
-            opened = Harness(tuple(1.0 if m < 0.2 else m for m in world.harness.mechanisms))
-            usable = np.array(opened.mechanisms) @ (world.worth * np.array(weights.skills) - world.cost)
-            closed = np.array(world.harness.mechanisms) @ (
-                world.worth * np.array(weights.skills) - world.cost
-            )
-            gains.append(usable - closed)
-        worth.append(fmean(gains))
-    assert worth[0] > worth[1] > worth[2]
+def test_sixteen_times_the_first_stage_buys_stagewise_next_to_nothing():
+    """Why: the skills settle at what h0 opens, those of closed mechanisms fade, and no training follows."""
+    recipe = load_recipe("simulated/stagewise")
+    short = replace(recipe, schedule=replace(recipe.schedule, total_epochs=0.25))
+    assert fmean(best("stagewise")) - fmean(study(short, seed).best for seed in SEEDS) < 0.05
+    skills = {"closed": ([], []), "open": ([], [])}
+    for seed in SEEDS:
+        world, rng = World.draw(seed), np.random.default_rng(seed)
+        weights = world.weights
+        for _ in range(80):
+            weights, _ = train(world, weights, world.harness, rng, prompts=256, samples=8)
+        for mechanism, before, after in zip(
+            world.harness.mechanisms, world.weights.skills, weights.skills, strict=True
+        ):
+            if not 0.05 < mechanism < 0.5:
+                kind = "closed" if mechanism <= 0.05 else "open"
+                skills[kind][0].append(before)
+                skills[kind][1].append(after)
+    assert fmean(skills["closed"][1]) < 0.7 * fmean(skills["closed"][0])
+    assert fmean(skills["open"][1]) > 0.9
 
 
 def test_short_search_phases_adopt_lucky_candidates_and_cost_score():
@@ -75,7 +79,7 @@ def test_short_search_phases_adopt_lucky_candidates_and_cost_score():
     assert shares[2] > 1.5 * shares[6] > 1.5 * shares[10]
 
 
-def lucky_share(iterations, phases=20):
+def lucky_share(iterations, phases=16):
     """Of the harnesses that phases of one length adopt from one state, the share that is truly worse."""
     lucky = adopted = 0
     for seed in SEEDS:
@@ -111,7 +115,7 @@ def test_adaptive_phases_lengthen_and_stop():
     lengths = {"train": set(), "search": set()}
     for seed in range(4):
         entries = study(load_recipe("simulated/adaptive_whale"), seed).entries
-        for entry, following in zip(entries, entries[1:], strict=False):
+        for entry, following in pairwise(entries):
             if following.number == 1:
                 lengths[entry.kind].add(entry.number)
     assert min(lengths["train"]) >= 16 < max(lengths["train"]) < 296
