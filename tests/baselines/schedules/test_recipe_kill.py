@@ -1,4 +1,4 @@
-"""SIGKILL of the real command at random instants of a whole WHALE run: the end and the charges are the same."""
+"""SIGKILL of the real command at random instants of a whole run: the end and the charges are the same."""
 
 import random
 import signal
