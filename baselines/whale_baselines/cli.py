@@ -71,13 +71,15 @@ def plan_command(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """Cycles, steps, rollouts, tokens, hours and money of a recipe, before anything is spent."""
-    from whale_baselines.commands import print_plan
+    from whale_baselines.commands import print_plan, print_readiness
     from whale_baselines.plan import plan_of, with_rates
     from whale_baselines.recipes import load_recipe
 
-    plan = plan_of(load_recipe(recipe))
-    rated = with_rates(plan, device_seconds=device_seconds, usd_per_session=usd_per_session)
+    found = load_recipe(recipe)
+    rated = with_rates(plan_of(found), device_seconds=device_seconds, usd_per_session=usd_per_session)
     print_plan(rated, as_json=as_json)
+    if not as_json:
+        print_readiness(found)
 
 
 @app.command("diff")

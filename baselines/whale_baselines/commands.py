@@ -22,9 +22,17 @@ from rich.table import Column, Table
 from whale_baselines.comparing import Row, compare_runs, run_folders
 from whale_baselines.history import Made, Point
 from whale_baselines.plan import Extent, Plan
-from whale_baselines.recipes import ALIASES, RunRecipe, differences, load_recipe, recipe_names
+from whale_baselines.recipes import (
+    ALIASES,
+    RunRecipe,
+    check_ready,
+    differences,
+    load_recipe,
+    recipe_names,
+)
 from whale_baselines.status import Status, status_of
 from whale_bench.statistics import Score
+from whale_envs.errors import UsageError
 
 LABEL = " (simulated)"
 """Beside everything that no model did."""
@@ -70,6 +78,14 @@ def print_plan(plan: Plan, *, as_json: bool) -> None:
             "give --usd-per-session",
             markup=False,
         )
+
+
+def print_readiness(recipe: RunRecipe) -> None:
+    """Whether this machine could run it, in a sentence."""
+    try:
+        check_ready(recipe)
+    except UsageError as error:
+        Console(soft_wrap=True).print(f"Not here: {error}", markup=False, highlight=False)
 
 
 def simulate(

@@ -46,6 +46,7 @@ def test_plan_tells_both_countings_as_a_table_and_as_json():
         assert number in table
     assert "7 weight phases of 44, the last of 32; 6 search phases of 6." in table
     assert "GPU-hours are not known" in table
+    assert "Not here: paper/search_qa/whale needs" in table or "model folder" in table
     found = json.loads(call("plan", "paper/search_qa/whale", "--json", "--device-seconds", "3.6"))
     assert found["most"]["harness_paper"] == 27_648
     assert found["totals"]["most"]["hours"] == pytest.approx(found["totals"]["most"]["rollouts"] / 1_000)

@@ -79,7 +79,7 @@ def test_short_search_phases_adopt_lucky_candidates_and_cost_score():
     assert shares[2] > 1.5 * shares[6] > 1.5 * shares[10]
 
 
-def lucky_share(iterations, phases=16):
+def lucky_share(iterations, phases=12):
     """Of the harnesses that phases of one length adopt from one state, the share that is truly worse."""
     lucky = adopted = 0
     for seed in SEEDS:
