@@ -3,11 +3,12 @@
     whale-baselines run weight.toml --out runs/weight
     whale-baselines run weight.toml --explain
     whale-baselines lineage runs/search --out lineage.html
+    whale-baselines list | plan RECIPE | diff A B | simulate RECIPE --out DIR | status DIR | compare DIR ...
 
 Exit codes: 0 done; 2 misuse, with one line that says what; 3 something failed, and the same command goes
 on; 130 interrupted.
 
-Not covered: schedules.
+Not covered: what the commands print (`commands.py`).
 """
 
 from pathlib import Path
@@ -68,6 +69,81 @@ def lineage_command(
     from whale_baselines.search.lineage import write_lineage
 
     typer.echo(write_lineage(folder, out or folder / "lineage.html"))
+
+
+@app.command("list")
+def list_command() -> None:
+    """The recipes that come with this package."""
+    from whale_baselines.commands import print_recipes
+
+    print_recipes()
+
+
+@app.command("plan")
+def plan_command(
+    recipe: Annotated[str, typer.Argument(help="Name of a recipe, or a TOML file.")],
+    device_seconds: Annotated[float | None, typer.Option(help="For each rollout, all in.")] = None,
+    usd_per_session: Annotated[float | None, typer.Option(help="Of the proposer.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """Cycles, steps, rollouts, tokens, hours and money of a recipe, before anything is spent."""
+    from whale_baselines.commands import print_plan, print_readiness
+    from whale_baselines.plan import plan_of, with_rates
+    from whale_baselines.recipes import load_recipe
+
+    found = load_recipe(recipe)
+    rated = with_rates(plan_of(found), device_seconds=device_seconds, usd_per_session=usd_per_session)
+    print_plan(rated, as_json=as_json)
+    if not as_json:
+        print_readiness(found)
+
+
+@app.command("diff")
+def diff_command(
+    a: Annotated[str, typer.Argument(help="Name of a recipe, or a TOML file.")],
+    b: Annotated[str, typer.Argument(help="Another one.")],
+) -> None:
+    """All that differs between two recipes."""
+    from whale_baselines.commands import print_differences
+    from whale_baselines.recipes import load_recipe
+
+    print_differences(load_recipe(a), load_recipe(b))
+
+
+@app.command("simulate")
+def simulate_command(
+    recipe: Annotated[str, typer.Argument(help="A simulated recipe, such as simulated/whale.")],
+    out: Annotated[Path, typer.Option(help="Run folder; where it is there, the run goes on.")],
+    seeds: Annotated[int, typer.Option(min=1, help="Runs, with seeds that follow one another.")] = 1,
+) -> None:
+    """Run a schedule with the simulated learner: no model, and no entry of any ranking."""
+    from whale_baselines.commands import simulate, told
+    from whale_baselines.recipes import load_recipe
+
+    simulate(load_recipe(recipe), out, seeds, told)
+
+
+@app.command("status")
+def status_command(
+    folder: Annotated[Path, typer.Argument(help="Run folder.")],
+    watch: Annotated[bool, typer.Option("--watch", help="Until it is finished.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """Cycle, phase, signal, patience left, budget spent, time left."""
+    from whale_baselines.commands import print_status
+
+    print_status(folder, watch=watch, as_json=as_json)
+
+
+@app.command("compare")
+def compare_command(
+    folders: Annotated[list[Path], typer.Argument(help="Run folders, or folders of those of several seeds.")],
+    as_json: Annotated[bool, typer.Option("--json", help="A JSON list.")] = False,
+) -> None:
+    """Recipes side by side, each over its seeds."""
+    from whale_baselines.commands import print_comparison
+
+    print_comparison(folders, as_json=as_json)
 
 
 def main() -> None:

@@ -1,0 +1,125 @@
+"""The commands about recipes, as somebody types them."""
+
+import json
+
+import pytest
+from runs import SMALL, run
+from typer.testing import CliRunner
+from whale_baselines.cli import app
+from whale_baselines.comparing import compare_runs, run_folders
+from whale_baselines.recipes import ALIASES, load_recipe, recipe_names
+from whale_baselines.status import status_of
+
+from whale_envs.errors import UsageError
+
+pytestmark = pytest.mark.usefixtures("wide")
+
+
+@pytest.fixture
+def wide(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+def call(*words):
+    done = CliRunner().invoke(app, [str(word) for word in words])
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "small.toml"
+    path.write_text(SMALL)
+    return path
+
+
+def test_list_names_every_recipe_and_alias():
+    listed = call("list")
+    assert all(name in listed for name in (*recipe_names(), *ALIASES))
+
+
+def test_plan_tells_both_countings_as_a_table_and_as_json():
+    table = call("plan", "paper/search_qa/whale")
+    for number in ("27,648", "24,576", "606,208", "633,856", "630,784"):
+        assert number in table
+    assert "7 weight phases of 44, the last of 32; 6 search phases of 6." in table
+    assert "GPU-hours are not known" in table
+    assert "Not here: paper/search_qa/whale needs" in table or "model folder" in table
+    found = json.loads(call("plan", "paper/search_qa/whale", "--json", "--device-seconds", "3.6"))
+    assert found["most"]["harness_paper"] == 27_648
+    assert found["totals"]["most"]["hours"] == pytest.approx(found["totals"]["most"]["rollouts"] / 1_000)
+    assert "from the least search to the most" in call("plan", "simulated/adaptive_whale")
+
+
+def test_diff_prints_all_that_differs_and_nothing_else():
+    shown = call("diff", "paper/search_qa/whale", "paper/search_qa/fst")
+    assert "search.prompt_only" in shown
+    assert sum("." in line and "│" in line for line in shown.splitlines()) == 1
+
+
+def test_simulate_status_and_compare_over_three_seeds(file, tmp_path):
+    out = tmp_path / "runs"
+    told = call("simulate", file, "--out", out, "--seeds", "3")
+    assert told.count("(simulated)") > 3
+    assert sorted(path.name for path in out.iterdir()) == ["seed-0", "seed-1", "seed-2"]
+    assert "10 of 10" in call("status", out / "seed-1")
+    status = json.loads(call("status", out / "seed-1", "--json"))
+    assert (status["finished"], status["steps"], status["seconds_left"]) == (True, 10, 0.0)
+    assert status["in_history"] == status["charged"]["weight"] + status["charged"]["harness"]
+    (row,) = json.loads(call("compare", out, "--json"))
+    assert (row["seeds"], row["simulated"]) == ([0, 1, 2], True)
+    assert row["selected_on_dev"]["low"] < row["selected_on_dev"]["mean"] < row["selected_on_dev"]["high"]
+    assert row["best_on_test"]["mean"] >= row["selected_on_dev"]["mean"]
+    again = call("simulate", file, "--out", out, "--seeds", "3")
+    assert "moves" not in again  # nothing was left to do
+    watched = call("status", out / "seed-0", "--watch")
+    assert "finished" in watched
+
+
+def test_status_of_a_run_under_way_tells_phase_signal_patience_and_time(tmp_path):
+    from runs import recipe_in
+
+    class EnoughError(Exception):
+        pass
+
+    def report(record):
+        if getattr(record, "kind", "") == "search" and record.number == 2:
+            raise EnoughError
+
+    with pytest.raises(EnoughError):
+        run(recipe_in(tmp_path), tmp_path / "run", report)
+    status = status_of(tmp_path / "run")
+    assert (status.finished, status.phase, status.cycle, status.moves_in_phase) == (False, "search", 1, 2)
+    assert (status.patience_left, status.steps, status.iterations) == (1, 4, 2)
+    assert status.signal == status.best_signal > 0
+    assert status.seconds_left > 0
+    assert status.charged["harness"] == 256 + 768
+
+
+def test_seeds_of_different_recipes_under_one_name_are_not_averaged(file, tmp_path):
+    run(load_recipe(str(file)), tmp_path / "a" / "0")
+    run(load_recipe(str(file)), tmp_path / "a" / "1")
+    with pytest.raises(UsageError, match="with one seed stands twice"):
+        compare_runs(run_folders([tmp_path / "a"]))
+    file.write_text(SMALL.replace("iterations = 3", "iterations = 2"))
+    run(load_recipe(str(file)).with_seed(1), tmp_path / "b")
+    with pytest.raises(UsageError, match="differ in more than the seed"):
+        compare_runs([tmp_path / "a" / "0", tmp_path / "b"])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["plan", "paper/search_qa/wale"], "did you mean 'paper/search_qa/whale'"),
+        (["simulate", "demo/weight_only", "--out", "x"], "is no simulated recipe"),
+        (["status", "nowhere"], "is no run folder"),
+        (["compare", "nowhere"], "holds no run of a recipe"),
+    ],
+)
+def test_misuse_is_a_sentence(words, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=message):
+        call(*words)
+    assert not list(tmp_path.iterdir())
