@@ -50,6 +50,10 @@ def code(self, name, found=loader.get_code):
     return compile(self.get_data(self.path), shown, "exec", dont_inherit=True)
 loader.get_code = code
 """
+_NAMED_AGAIN = """
+import whale_envs.sandbox.warm.supervisor
+del loader.get_code
+main("""
 _BOOT = """
 import sys, types
 for name, path in zip(("whale_envs", "whale_envs.sandbox"), sys.argv[2:]):
@@ -127,7 +131,7 @@ def launch(
     base = getattr(sys, "_base_executable", sys.executable) or sys.executable
     boot = _BOOT.replace("MODULE", module)
     if anonymous:
-        boot = f"{_ANONYMOUS}{boot}".replace("\nmain(", "\ndel loader.get_code\nmain(")
+        boot = f"{_ANONYMOUS}{boot}".replace("\nmain(", _NAMED_AGAIN)
     command = [base, "-s", "-S", "-P", "-B", "-c", boot, str(theirs.fileno())]
     try:
         process = subprocess.Popen(
