@@ -42,6 +42,7 @@ from whale_bench.models import Backend
 from whale_bench.plan import EvalPlan, check_same, resolve
 from whale_bench.statistics import Difference, Score, mean_at_k, paired
 from whale_bench.store import RunStore
+from whale_envs import load_examples
 from whale_envs.errors import InfrastructureError, UsageError
 
 _OURS = {
@@ -201,10 +202,17 @@ def load_proposer(plan: SearchPlan) -> Proposer:
         UsageError: there is none of that name, or its settings cannot be.
     """
     try:
-        proposers = importlib.import_module("whale_baselines.proposers")
+        registry = importlib.import_module("whale_baselines.proposers.registry")
+        worked = importlib.import_module("whale_baselines.proposers.worked")
     except ModuleNotFoundError as error:
         raise UsageError(f"there is no proposer {plan.recipe.proposer!r} here: {error}") from error
-    made: Proposer = proposers.load_proposer(plan.recipe.proposer, plan.proposer)
+    settings, agent = dict(plan.proposer), plan.agent
+    if plan.recipe.proposer == "mutate":  # it shows solved examples, of the weight split alone
+        shown = load_examples(agent.domain, agent.tier, "weight")
+        settings["examples"] = worked.worked_examples(
+            agent.domain, shown, tier=agent.tier, seed=plan.recipe.seed
+        )
+    made: Proposer = registry.open_proposer(plan.recipe.proposer, **settings)
     return made
 
 

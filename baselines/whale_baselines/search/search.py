@@ -119,7 +119,7 @@ class HarnessSearch:
     @property
     def history(self) -> list[dict[str, Any]]:
         """The metrics of the finished iterations of this phase, without their seconds."""
-        return [self._line(number + 1) for number in range(self.iterations)]
+        return [self.line(number + 1) for number in range(self.iterations)]
 
     @property
     def accepted(self) -> Accepted:
@@ -149,7 +149,31 @@ class HarnessSearch:
             scores.smoked = await self._smoke(agents, iteration)
             await scores.sample(agents, dict.fromkeys(agents, 1), may_fail=iteration > 1)
             notes = await self._accept(iteration, incumbent, agents, scores, stack)
-        return self._line(iteration) | {"notes": notes, "seconds": time.perf_counter() - began}
+        return self.line(iteration) | {"notes": notes, "seconds": time.perf_counter() - began}
+
+    def line(self, iteration: int) -> dict[str, Any]:
+        """The metrics of a finished iteration, but for its seconds; all of them follow from the archive."""
+        archive, place = self.archive, (self._phase, iteration)
+        best = archive.candidates[archive.ended[place].accepted]
+        earlier = archive.ended.get((self._phase, iteration - 1))
+        score, session = best.samples[self._key].score, archive.sessions.get(place)
+        names = archive.proposed.get(place, [best.name])
+        return {
+            "phase": self._phase,
+            "weights_id": self._key.weights_id,
+            "iteration": iteration,
+            "accepted": best.name,
+            "harness_id": best.harness_id,
+            "improved": earlier is not None and earlier.accepted != best.name,
+            "success": score.mean,
+            "success_low": score.low,
+            "success_high": score.high,
+            "turns": best.samples[self._key].mean_turns,
+            "candidates": {name: archive.candidates[name].status for name in names},
+            "rollouts": archive.spent[place],
+            "proposer": msgspec.to_builtins(session.charge) if session else {},
+            "problem": session.problem if session else "",
+        }
 
     # --- proposing ---------------------------------------------------------------------------------
 
@@ -357,29 +381,6 @@ class HarnessSearch:
             "token_budget": task.token_budget,
         }
         return ", ".join(f"{name} {value}" for name, value in told.items() if value is not None)
-
-    def _line(self, iteration: int) -> dict[str, Any]:
-        """The metrics of a finished iteration, but for its seconds; all of them follow from the archive."""
-        archive, place = self.archive, (self._phase, iteration)
-        best = archive.candidates[archive.ended[place].accepted]
-        earlier = archive.ended.get((self._phase, iteration - 1))
-        score, session = best.samples[self._key].score, archive.sessions.get(place)
-        names = archive.proposed.get(place, [best.name])
-        return {
-            "phase": self._phase,
-            "iteration": iteration,
-            "accepted": best.name,
-            "harness_id": best.harness_id,
-            "improved": earlier is not None and earlier.accepted != best.name,
-            "success": score.mean,
-            "success_low": score.low,
-            "success_high": score.high,
-            "turns": best.samples[self._key].mean_turns,
-            "candidates": {name: archive.candidates[name].status for name in names},
-            "rollouts": archive.spent[place],
-            "proposer": msgspec.to_builtins(session.charge) if session else {},
-            "problem": session.problem if session else "",
-        }
 
 
 def _cleaned(proposal: Proposal) -> Proposal:
