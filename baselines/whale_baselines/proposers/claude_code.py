@@ -1,4 +1,4 @@
-"""`claude-code`: the Claude Code command line as proposer, through its SDK (`pip install claude-agent-sdk`).
+"""`claude-code`: the Claude Code command line as proposer, through `claude-agent-sdk` (0.2.189 or later).
 
     proposer = ClaudeCode({"model": "claude-opus-4-7", "effort": "max"})
 
@@ -132,7 +132,7 @@ class ClaudeCode:
             permission_mode="dontAsk",
             setting_sources=[],
             skills=[],
-            hooks={"PreToolUse": [sdk.HookMatcher(hooks=[before])]},
+            hooks={"PreToolUse": [sdk.HookMatcher(hooks=[before], on_failure="block")]},
         )
 
 

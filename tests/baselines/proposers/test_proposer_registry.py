@@ -69,7 +69,7 @@ def test_without_its_sdk_claude_code_says_what_to_install() -> None:
 
 @dataclass
 class FakeOptions:
-    """Takes what `ClaudeAgentOptions` of claude-agent-sdk 0.2 takes, as far as we use it."""
+    """Takes what `ClaudeAgentOptions` of claude-agent-sdk 0.2.189 takes, as far as we use it."""
 
     system_prompt: Any = None
     model: Any = None
@@ -113,7 +113,8 @@ class FakeSdk(types.ModuleType):
     ClaudeAgentOptions = FakeOptions
 
     @staticmethod
-    def HookMatcher(hooks: list[Any]) -> list[Any]:  # noqa: N802
+    def HookMatcher(hooks: list[Any], on_failure: str) -> list[Any]:  # noqa: N802
+        assert on_failure == "block"
         return hooks
 
     @staticmethod
