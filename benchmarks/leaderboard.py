@@ -27,13 +27,13 @@ def make(folder: Path, rollouts: int) -> Path:
     """A bundle of a test run, and of a run with so many charged rollouts."""
     from msgspec import json as fast
     from msgspec.structs import replace
+    from whale_leaderboard.layout import About
+    from whale_leaderboard.pack import pack
 
     from whale_bench import EvalPlan, evaluate
     from whale_bench.evaluation import charge_of
     from whale_bench.ledger import Ledger
     from whale_bench.store import RunStore, outcome_of
-    from whale_leaderboard.layout import About
-    from whale_leaderboard.pack import pack
 
     plan = EvalPlan(domain="chess_puzzles", model="scripted/random")
     asyncio.run(evaluate(plan, folder / "test"))
@@ -83,13 +83,14 @@ def level_1(rollouts: int) -> None:
 
 
 def level_2() -> None:
-    from whale_bench import EvalPlan, evaluate
-    from whale_bench.harness.host import shipped_harnesses
     from whale_leaderboard.archive import open_bundle
     from whale_leaderboard.layout import About
     from whale_leaderboard.pack import pack
     from whale_leaderboard.replay import replay
     from whale_leaderboard.wellformed import check
+
+    from whale_bench import EvalPlan, evaluate
+    from whale_bench.harness.host import shipped_harnesses
 
     for where, addition in (("h0 in this process", ""), ("a file in a process of its own", "\n# mine\n")):
         with tempfile.TemporaryDirectory() as scratch:

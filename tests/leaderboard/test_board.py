@@ -11,15 +11,15 @@ from typing import Any
 import msgspec
 import pytest
 from board_fakes import ABOUT, Forger
-
-from whale_bench.statistics import mean_at_k
-from whale_envs import UsageError
 from whale_leaderboard.accounting import Accountant
 from whale_leaderboard.layout import Manifest, Track
 from whale_leaderboard.ranking import paper_rows, rank
 from whale_leaderboard.report import Report
 from whale_leaderboard.results import build, report_of
 from whale_leaderboard.verify import verify
+
+from whale_bench.statistics import mean_at_k
+from whale_envs import UsageError
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 TRACK = Track(domain="chess_puzzles", tier="mini", size="1B", budget="30k")
@@ -45,7 +45,9 @@ def manifest(plain: Path) -> Manifest:
 
 
 def test_ties_share_a_rank_and_the_next_one_is_after_them(manifest: Manifest) -> None:
-    reports = [entry(*pair, manifest) for pair in (("a", 0.7), ("b", 0.69), ("c", 0.3), ("d", 0.31), ("e", 0.05))]
+    reports = [
+        entry(*pair, manifest) for pair in (("a", 0.7), ("b", 0.69), ("c", 0.3), ("d", 0.31), ("e", 0.05))
+    ]
     (board,) = rank(reports).tracks
     assert [(e.agent, e.rank) for e in board.entries][:2] in ([("a", 1), ("b", 1)], [("b", 1), ("a", 1)])
     assert [e.rank for e in board.entries] == [1, 1, 3, 3, 5]
@@ -163,7 +165,9 @@ def test_pack_verify_and_their_exit_codes(made: Path, plain: Path, tmp_path: Pat
         assert wrong.returncode == 2, words
         assert why in wrong.stderr
         assert wrong.stderr.strip().count("\n") == 0
-    dead = command("verify", plain, "--level", "3", "--model", "openai/x", "--base-url", "http://127.0.0.1:9/v1")
+    dead = command(
+        "verify", plain, "--level", "3", "--model", "openai/x", "--base-url", "http://127.0.0.1:9/v1"
+    )
     assert dead.returncode == 3, dead.stderr
 
 
