@@ -418,15 +418,16 @@ class _GiveUpError(Exception):
 
 
 def charge_of(row: Outcome) -> Charge:
-    """What the ledger settles a finished rollout with."""
+    """What the ledger settles a finished rollout with: where the size of a call is unknown, the others'."""
+    counted: dict[str, Any] = {name: int(row.metrics.get(name, 0)) for name in (*COUNTED, *CACHED)}
     return Charge(
         rollouts=1,
-        prompt_tokens=row.prompt_tokens or 0,
-        sampled_tokens=row.sampled_tokens or 0,
+        prompt_tokens=row.known_prompt_tokens or row.prompt_tokens or 0,
+        sampled_tokens=row.known_sampled_tokens or row.sampled_tokens or 0,
         model_calls=row.model_calls,
         seconds=row.seconds,
         unmetered_tokens=row.prompt_tokens is None or row.sampled_tokens is None,
-        **{name: int(row.metrics.get(name, 0)) for name in (*COUNTED, *CACHED)},
+        **counted,
     )
 
 

@@ -65,6 +65,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     metered: bool = True
     prompt_tokens: int | None
     sampled_tokens: int | None
+    known_prompt_tokens: int | None = None
+    known_sampled_tokens: int | None = None
     seconds: float
     texts: int
     """Hash of the sampled texts, to tell equal samples within one process."""
@@ -107,6 +109,8 @@ class SkimmedLine(msgspec.Struct, kw_only=True, gc=False):
     groups: tuple[tuple[str, str], ...] = ()
     prompt_tokens: int | None = None
     sampled_tokens: int | None = None
+    known_prompt_tokens: int | None = None
+    known_sampled_tokens: int | None = None
     tool_calls: int = 0
     seconds: float = 0.0
 
@@ -257,6 +261,8 @@ class RunStore:
                 metered=line.metered,
                 prompt_tokens=line.prompt_tokens,
                 sampled_tokens=line.sampled_tokens,
+                known_prompt_tokens=line.known_prompt_tokens,
+                known_sampled_tokens=line.known_sampled_tokens,
                 seconds=line.seconds,
                 texts=hash(tuple(segment.text for segment in line.segments)),
             )

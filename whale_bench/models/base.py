@@ -18,7 +18,7 @@ from typing import Any, Literal, Protocol, Self, runtime_checkable
 
 import msgspec
 
-from whale_envs.errors import InfrastructureError
+from whale_envs.errors import InfrastructureError, ModelError
 
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter", "context_length"]
 """The last two end the rollout as a `ModelError` of that name would, and what was used is known."""
@@ -79,6 +79,12 @@ class Usage(msgspec.Struct, frozen=True):
 
 class UnansweredError(InfrastructureError):
     """A server failed after its retries; `usage` is what the attempts had cost, as `lost_…_tokens`."""
+
+    usage = Usage()
+
+
+class CostlyRefusalError(ModelError):
+    """A `ModelError` after attempts that had cost tokens; `usage` has them, as `lost_…_tokens`."""
 
     usage = Usage()
 
