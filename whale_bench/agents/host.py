@@ -70,6 +70,7 @@ class OwnAgent:
         name: agent:… or process:…, see `names.py`.
         base_url: server of the model calls; with it the agent is offered the metering proxy.
         seconds: see `SECONDS`.
+        directory: where it runs, and where relative paths in its name begin; None for the working directory.
 
     Raises:
         UsageError: the name or the address is wrong; in `__aenter__`, the agent cannot be started.
@@ -79,12 +80,20 @@ class OwnAgent:
     default_concurrency: ClassVar[int] = 8
     source: ClassVar[None] = None
 
-    def __init__(self, name: str, *, base_url: str | None = None, seconds: float | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        base_url: str | None = None,
+        seconds: float | None = None,
+        directory: str | None = None,
+    ) -> None:
         self.name = self.weights_id = name
         self.action_seconds = SECONDS if seconds is None else seconds
         self.harness_id = ""
         """The agent's id: a hash of its source files as far as they can be seen."""
-        found = read_name(name)
+        found = read_name(name, directory)
+        self._directory = directory
         self._command = found.command
         self._proxy = None if base_url is None else _new_proxy(base_url)
         if not found.command:
@@ -252,12 +261,14 @@ class OwnAgent:
                 "NO_PROXY": direct, "no_proxy": direct,
             }  # fmt: skip
         seconds = max(self.action_seconds, START_SECONDS)
-        process = await AgentProcess.start(self._command, environment, key=key, seconds=seconds)
+        process = await AgentProcess.start(
+            self._command, environment, key=key, seconds=seconds, directory=self._directory
+        )
         self._all.add(process)
         return process
 
     def _hash(self) -> str:
-        sources = {**self._hello.sources, **command_sources(self._command)}
+        sources = {**self._hello.sources, **command_sources(self._command, self._directory)}
         facts = (self.name, sorted(sources.items()), sorted(self._hello.env_options.items()))
         kind = "sha256" if sources else "unseen"
         return f"{kind}:{hashlib.sha256(msgspec.json.encode(facts)).hexdigest()}"
@@ -354,8 +365,11 @@ class Session:
 
     def _failure(self, reason: str, detail: str) -> AgentError | InfrastructureError | UsageError:
         """The agent's failure, or the server's where that had failed in this rollout, or refused a call."""
-        if self._meter is not None and (refusal := self._meter.refusal) is not None:
-            return type(refusal)(f"{refusal}; then the agent failed: {detail[:300]}")
+        refusal = None if self._meter is None else self._meter.refusal
+        if isinstance(refusal, UsageError):
+            return refusal
+        if refusal is not None:
+            return InfrastructureError(f"{refusal}; then the agent failed: {detail[:300]}")
         problem = "" if self._meter is None else self._meter.problem
         if reason == "agent_timeout" and self._meter is not None and self._meter.is_waiting:
             problem = problem or "the server behind the proxy had not answered"

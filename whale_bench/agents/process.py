@@ -71,7 +71,13 @@ class AgentProcess:
 
     @classmethod
     async def start(
-        cls, command: Sequence[str], environment: Mapping[str, str], *, key: str, seconds: float
+        cls,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        *,
+        key: str,
+        seconds: float,
+        directory: str | None = None,
     ) -> Self:
         """A process that has said hello.
 
@@ -86,6 +92,7 @@ class AgentProcess:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
                 env=environment,
+                cwd=directory,
                 start_new_session=True,  # a Ctrl-C is the host's to handle
                 limit=LINE_BYTES,
             )

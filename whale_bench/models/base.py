@@ -44,6 +44,10 @@ class Sampling(msgspec.Struct, frozen=True):
     """0 switches the cut off."""
 
 
+SAMPLING = Sampling.__struct_fields__
+"""Names of the settings that every model has and an own agent has not."""
+
+
 class Request(msgspec.Struct, frozen=True):
     """One turn to sample."""
 
