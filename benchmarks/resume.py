@@ -29,7 +29,7 @@ def make(folder: Path, rollouts: int) -> None:
     import msgspec
 
     from whale_bench import EvalPlan, evaluate
-    from whale_bench.evaluation import _charge
+    from whale_bench.evaluation import charge_of
     from whale_bench.ledger import Ledger
     from whale_bench.store import RunStore, outcome_of, settings_id
     from whale_envs import load_examples
@@ -63,7 +63,7 @@ def make(folder: Path, rollouts: int) -> None:
             )
             part.write(msgspec.json.encode(row) + b"\n")
             attempt = ledger.reserve(row.key, "weight")
-            ledger.settle(row.key, attempt, _charge(outcome_of(row)))
+            ledger.settle(row.key, attempt, charge_of(outcome_of(row)))
         ledger._db.execute("COMMIT")
 
 

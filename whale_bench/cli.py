@@ -89,6 +89,9 @@ def eval_command(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say how many rollouts, calls and tokens it would take.")
     ] = False,
+    bootstrap: Annotated[
+        bool, typer.Option("--bootstrap", help="Intervals by resampling examples, not by Student's t.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summaries as JSON instead.")] = False,
 ) -> None:
     """Evaluate a model with a harness: mean@k, an interval, every trajectory on disk."""
@@ -98,10 +101,11 @@ def eval_command(
     servers = base_url[0] if base_url and len(base_url) == 1 else tuple(base_url or ()) or None
     if resume is not None:
         given = [name for name in context.params if _is_given(context, name)]
-        mine = {"resume", "as_json", "dry_run", "base_url", "retriever_url", "judge_url"}
+        mine = {"resume", "as_json", "dry_run", "bootstrap"}
+        mine |= {"base_url", "retriever_url", "judge_url", "python_url"}
         if others := sorted(set(given) - mine):
             raise UsageError(f"--resume takes everything from the run folder; leave out {', '.join(others)}")
-        runs = [commands.Run(None, resume, servers, retriever_url, judge_url)]
+        runs = [commands.Run(None, resume, servers, retriever_url, judge_url, python_url)]
     elif domain is None or not model:
         raise UsageError("eval needs an environment and --model; see `whale-bench list`")
     else:
@@ -125,6 +129,7 @@ def eval_command(
             for name in model
         ]  # fmt: skip
         runs = commands.place(plans, out)
+    runs = [run._replace(bootstrap=bootstrap) for run in runs]
     if dry_run:
         from whale_bench.forecast import show_forecasts
 

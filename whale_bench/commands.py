@@ -23,9 +23,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from whale_bench.evaluation import EvalPlan, Report, check_model, evaluate
+from whale_bench.evaluation import EvalPlan, Report, evaluate
 from whale_bench.harness.host import shipped_harnesses
 from whale_bench.models.registry import KINDS
+from whale_bench.opening import check_model
 from whale_bench.scoring import Group, Summary
 from whale_bench.statistics import Score
 from whale_envs import DOMAINS, SPLITS
@@ -44,6 +45,9 @@ class Run(NamedTuple):
     """Where the server of a resumed run is now, or several are; None for where they were."""
     retriever_url: str | None = None
     judge_url: str | None = None
+    python_url: str | None = None
+    bootstrap: bool = False
+    """Show intervals by resampling examples."""
     automatic: bool = False
     """The folder's name is ours: where it is taken, another one is."""
 
@@ -136,6 +140,8 @@ async def _until_signal(run: Run, report: Report) -> Summary:
             base_url=run.base_url,
             retriever_url=run.retriever_url,
             judge_url=run.judge_url,
+            python_url=run.python_url,
+            bootstrap=run.bootstrap,
         )
     except asyncio.CancelledError:
         if stopped:
@@ -214,7 +220,10 @@ def _rows(summaries: Sequence[Summary]) -> Iterator[tuple[str, list[str]]]:
     first = summaries[0]
     judged = f", judged by {first.judge}" if first.judge else ""
     yield f"mean@{first.k}, {first.profile}{judged}", [_score(s) for s in summaries]
-    yield "  95% interval", [_interval(s.score) for s in summaries]
+    yield (
+        f"  95% interval{'' if first.interval == 't' else f', {first.interval}'}",
+        [_interval(s.score) for s in summaries],
+    )
     yield f"mean@{first.k}, {first.other_profile}", [_other_score(s) for s in summaries]
     yield "  diverged rollouts", [str(s.diverged) for s in summaries]
     for at in first.pass_at_k or {str(first.k): 0.0}:

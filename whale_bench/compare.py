@@ -22,6 +22,7 @@ from typing import Any
 
 import msgspec
 
+from whale_bench.models.base import SAMPLING
 from whale_bench.statistics import (
     Difference,
     PValue,
@@ -41,6 +42,7 @@ _MUST_MATCH = ("domain", "env_id", "profile")
 
 _SHOULD_MATCH = (
     "tier", "split", "k", "judge", "max_tokens", "token_budget", "closed_book", "retriever_id",
+    "tokenizer_id", *SAMPLING,
 )  # fmt: skip
 """Settings that may differ, but are to be known when a difference is read."""
 
@@ -291,7 +293,8 @@ def _warnings(first: _Read, second: _Read, compared: int) -> list[str]:
     found = []
     for name in _SHOULD_MATCH:
         values = [run.setting(name) for run in (first, second)]
-        if values[0] != values[1]:
+        of_agent = name in SAMPLING and any(run.setting("agent_id") for run in (first, second))
+        if values[0] != values[1] and not of_agent:
             said = ["not set" if value is None else repr(value) for value in values]
             found.append(f"the runs differ in {name}: {said[0]} and {said[1]}")
     if first.setting("examples_id") != second.setting("examples_id"):

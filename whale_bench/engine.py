@@ -31,6 +31,7 @@ from whale_bench.harness.provenance import is_sampled
 from whale_bench.ledger import CACHED, COUNTED, Charge, parts
 from whale_bench.models.base import (
     Backend,
+    CostlyRefusalError,
     Generation,
     Message,
     Request,
@@ -154,7 +155,7 @@ class _Progress:
     asking: bool = False
     """Whether the model has been asked and has not replied."""
     unanswered: Usage = NOTHING
-    """Of a call that the server failed for good."""
+    """Of a call that the server failed, or refused, for good."""
 
     @property
     def sampled(self) -> int:
@@ -166,7 +167,7 @@ class _Progress:
         calls: list[Segment | Usage] = [*self.segments, self.unanswered]
         return sum(c.lost_prompt_tokens for c in calls), sum(c.lost_sampled_tokens for c in calls)
 
-    def cached(self) -> dict[str, int]:
+    def cached(self) -> dict[str, Any]:
         """Prompt tokens from and into the server's cache, where it said how many."""
         calls = [*self.segments, self.unanswered]
         told = {name: [getattr(call, name) for call in calls] for name in CACHED}
@@ -245,6 +246,8 @@ async def rollout(
             verdict = await _play(task, agent, now, sample=sample, seed=seed, example=example)
     except RolloutError as failure:
         verdict, error = env.truncate(failure.reason), failure.detail
+        if isinstance(failure, CostlyRefusalError):
+            now.unanswered = failure.usage
     except InfrastructureError as failure:
         if isinstance(failure, UnansweredError):
             now.unanswered = failure.usage
@@ -259,6 +262,7 @@ async def rollout(
     prompts = [s.prompt_tokens for s in now.segments if s.prompt_tokens is not None]
     sampled = now.sampled if now.metered and len(known) == len(now.segments) else None
     lost_prompt, lost_sampled = now.lost
+    known_of = now.used() if sampled is None or len(prompts) < len(now.segments) else None
     caps = ("max_turns", "assistant_token_budget", "context_length")
     return Rollout(
         key=key,
@@ -282,6 +286,8 @@ async def rollout(
         if now.metered and len(prompts) == len(now.segments)
         else None,
         sampled_tokens=None if sampled is None else sampled + lost_sampled,
+        known_prompt_tokens=None if known_of is None else known_of.prompt_tokens,
+        known_sampled_tokens=None if known_of is None else known_of.sampled_tokens,
         tool_calls=int(counters.get("tool_calls", 0)),
         seconds=time.perf_counter() - began,
     )
@@ -333,8 +339,9 @@ async def _play_own(task: Task, agent: OwnAgent, now: _Progress, key: str) -> Ve
     async with agent.play(key, opening, now.segments) as session:
         action = await session.begin()
         while True:
+            calls = len(now.segments)  # what it calls while the environment is at work is of the next
             observation, _, terminated, truncated, info = await env.astep(action)
-            now.steps.append(Step(action, observation, info["event"], info["feedback"]))
+            now.steps.append(Step(action, observation, info["event"], info["feedback"], calls))
             if terminated or truncated:
                 verdict: Verdict = info["verdict"]
                 return verdict
@@ -357,14 +364,14 @@ async def _act(agent: Agent, now: _Progress, generation: Generation) -> Verdict 
     if isinstance(decision, Stop):
         return env.truncate("harness_stop")
     if isinstance(decision, Nudge):
-        now.steps.append(Step(None, decision.message, "nudge", decision.message))
+        now.steps.append(Step(None, decision.message, "nudge", decision.message, len(now.segments)))
         view.turns += (Turn(reply, None, decision.message, decision.message, "nudge"),)
         return None
     assert isinstance(decision, Act)
     if not is_sampled(decision.action, said):
         raise HarnessError("provenance", f"{decision.action!r:.200} is not in the text sampled this turn")
     observation, _, terminated, truncated, info = await env.astep(decision.action)
-    now.steps.append(Step(decision.action, observation, info["event"], info["feedback"]))
+    now.steps.append(Step(decision.action, observation, info["event"], info["feedback"], len(now.segments)))
     if terminated or truncated:
         verdict: Verdict = info["verdict"]
         return verdict

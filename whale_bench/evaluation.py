@@ -12,7 +12,8 @@ complete summary.json stays as it is.
 Infrastructure failures leave a rollout missing. When `GIVE_UP_AFTER` rollouts in a row end that way
 the run stops early, as incomplete.
 
-Not covered: several models at once (the command line runs them in turn), other executors.
+Not covered: opening what a plan names, see `opening.py`; several models at once (the command line runs
+them in turn), other executors.
 """
 
 import asyncio
@@ -29,18 +30,14 @@ from typing import Any, NamedTuple
 import msgspec
 
 from whale_bench.agents.host import OwnAgent
-from whale_bench.agents.names import is_own_agent, read_name
-from whale_bench.engine import Agent, LostRolloutError, Task, env_options, rollout
-from whale_bench.harness.check import check_rollouts
-from whale_bench.harness.host import load_harness
+from whale_bench.engine import Agent, LostRolloutError, Task, rollout
 from whale_bench.ledger import CACHED, COUNTED, Charge, Ledger, parts
-from whale_bench.models import Backend, Message, Sampling, TokenBackend, load_backend
-from whale_bench.models.registry import LOADED, one_address
+from whale_bench.models import Backend
+from whale_bench.opening import open_agent, open_resources, planned_examples
 from whale_bench.plan import EvalPlan, check_same, plan_of, resolve
 from whale_bench.scoring import Groups, Summary, summarise
 from whale_bench.store import Outcome, RunStore, outcome_of
-from whale_envs import ExampleSet, InfrastructureError, UsageError, get_domain, load_examples
-from whale_envs.paths import cache_dir
+from whale_envs import InfrastructureError, UsageError
 
 __all__ = [
     "GIVE_UP_AFTER",
@@ -50,17 +47,12 @@ __all__ = [
     "evaluate",
     "open_agent",
     "open_resources",
+    "planned_examples",
     "reconcile",
 ]
 
 GIVE_UP_AFTER = 16
 """Rollouts in a row that an infrastructure failure ended, before the run stops early."""
-
-TOOL_OPTIONS = {
-    "code_interpreter": ("python_url", "unsafe_python"),
-    "search": ("retriever", "index", "retriever_url", "closed_book", "judge", "judge_url"),
-}
-"""Settings of a plan that only environments with a tool take."""
 
 Report = Callable[[int, int, float | None], None]
 """Called with (finished rollouts, all rollouts, mean reward of the finished ones, None without any)."""
@@ -75,6 +67,8 @@ async def evaluate(
     base_url: str | tuple[str, ...] | None = None,
     retriever_url: str | None = None,
     judge_url: str | None = None,
+    python_url: str | None = None,
+    bootstrap: bool = False,
 ) -> Summary:
     """Runs a plan in a new folder, or, without a plan, resumes the run of an existing one.
 
@@ -86,6 +80,8 @@ async def evaluate(
         base_url: where the server is now, or several are, in place of the plan's or the run's.
         retriever_url: the same for the retrieval server; it has to be the run's, with its password.
         judge_url: the same for the judge's.
+        python_url: the same for the SandboxFusion server.
+        bootstrap: return intervals by resampling examples; summary.json has Student's all the same.
 
     Raises:
         UsageError: the plan or the folder cannot be used, or the resumed run was of other weights,
@@ -102,6 +98,7 @@ async def evaluate(
         base_url=base_url or plan.base_url,
         retriever_url=retriever_url or plan.retriever_url,
         judge_url=judge_url or plan.judge_url,
+        python_url=python_url or plan.python_url,
     )
     examples = planned_examples(plan)
     async with AsyncExitStack() as stack:
@@ -116,116 +113,22 @@ async def evaluate(
         else:
             check_same(store.settings, settings, folder)
         stack.enter_context(store)
-        address = settings.get("base_url")
         report = report or _silent
-        return await _run(
-            plan, store, task, agent, base_url=address, probed=fresh, report=report, began=began
+        summary, rows = await _run(
+            plan, store, task, agent, addresses=settings, probed=fresh, report=report, began=began
         )
-
-
-def planned_examples(plan: EvalPlan) -> ExampleSet[Any]:
-    """The examples that a plan is of.
-
-    Raises:
-        UsageError: there are fewer than it asks for.
-    """
-    examples = load_examples(plan.domain, plan.tier, plan.split)
-    if plan.n is not None and plan.n > len(examples):
-        raise UsageError(f"{examples.name} has {len(examples)} examples, fewer than the {plan.n} asked for")
-    return examples[: plan.n]
-
-
-def check_tool_options(plan: EvalPlan) -> None:
-    """Refuses options of a tool that the environment does not have."""
-    for tool, options in TOOL_OPTIONS.items():
-        given = [name for name in options if getattr(plan, name)]
-        if given and tool not in get_domain(plan.domain).tools:
-            named = ", ".join(f"--{name.replace('_', '-')}" for name in given)
-            raise UsageError(f"{plan.domain} has no tool {tool}: leave out {named}")
-
-
-def check_model(plan: EvalPlan) -> None:
-    """Refuses a model's name or settings that cannot be, as far as that shows without its weights.
-
-    Raises:
-        UsageError: says what is wrong.
-    """
-    if is_own_agent(plan.model):
-        read_name(plan.model)
-    elif not plan.model.startswith(LOADED):  # these are loaded when their turn comes
-        load_backend(plan.model, base_url=plan.base_url, tokenizer=plan.tokenizer)
-
-
-async def open_agent(plan: EvalPlan, backend: Backend | None, stack: AsyncExitStack) -> Agent | OwnAgent:
-    """Who plays, open until `stack` closes."""
-    if is_own_agent(plan.model):
-        own = OwnAgent(
-            plan.model, base_url=one_address(plan.model, plan.base_url), seconds=plan.agent_seconds
+        if not bootstrap:
+            return summary
+        resampled = summarise(
+            rows.values(),
+            keys=_keys(plan, task),
+            groups={e.id: e.groups for e in task.examples},
+            settings=store.settings,
+            seconds=summary.seconds,
+            problems=summary.problems,
+            bootstrap=True,
         )
-        await stack.enter_async_context(own)
-        own.env_options(plan.domain)
-        return own
-    harness = await stack.enter_async_context(load_harness(plan.domain, plan.harness))
-    sampling = Sampling(temperature=plan.temperature, top_p=plan.top_p, top_k=plan.top_k)
-    env_options(plan.domain, harness)
-    if plan.harness is not None:
-        await check_rollouts(harness, plan.domain)
-    if backend is None:
-        backend = await stack.enter_async_context(
-            load_backend(plan.model, base_url=plan.base_url, tokenizer=plan.tokenizer)
-        )
-    agent = Agent(backend, harness, sampling)
-    _check_tools(agent)
-    return agent
-
-
-async def open_resources(plan: EvalPlan, stack: AsyncExitStack) -> dict[str, Any]:
-    """What all rollouts share, open until `stack` closes."""
-    check_tool_options(plan)
-    tools = get_domain(plan.domain).tools
-    resources: dict[str, Any] = {}
-    if "code_interpreter" in tools:
-        from whale_envs.math_python.tools import open_interpreter
-        from whale_envs.math_python.verifier import warm_up
-
-        await asyncio.to_thread(warm_up)
-        interpreter = open_interpreter(url=plan.python_url, unsafe=plan.unsafe_python)
-        resources["interpreter"] = await stack.enter_async_context(interpreter)
-    if "search" in tools:
-        resources |= await _search_resources(plan, stack)
-    return resources
-
-
-async def _search_resources(plan: EvalPlan, stack: AsyncExitStack) -> dict[str, Any]:
-    """The retriever, unless the run is closed-book, and the judge, if it has one."""
-    from whale_envs.search_qa.retrievers import open_retriever
-
-    resources: dict[str, Any] = {}
-    where = [name for name in ("retriever", "index", "retriever_url") if getattr(plan, name)]
-    if not plan.closed_book:
-        retriever = open_retriever(
-            plan.retriever or "bm25", tier=plan.tier, index=plan.index, url=plan.retriever_url
-        )
-        resources["retriever"] = await stack.enter_async_context(retriever)
-    elif where:
-        named = ", ".join(f"--{name.replace('_', '-')}" for name in where)
-        raise UsageError(f"a closed-book run searches nothing: leave out {named}")
-    else:
-        resources["closed_book"] = 1
-    if plan.judge is not None:
-        from whale_bench.judge import LLMJudge
-        from whale_bench.models.openai import is_address
-
-        if plan.judge_url is not None and not is_address(plan.judge_url):
-            raise UsageError(
-                f"--judge-url must be an address such as http://127.0.0.1:8000/v1, got {plan.judge_url!r}"
-            )
-        judge = LLMJudge(load_backend(plan.judge, base_url=plan.judge_url), cache_dir() / "judge.sqlite")
-        resources["judge"] = await stack.enter_async_context(judge)
-        await judge.probe()
-    elif plan.judge_url is not None:
-        raise UsageError("--judge-url is the server of --judge, which is not given")
-    return resources
+        return msgspec.structs.replace(resampled, warnings=summary.warnings)
 
 
 async def _run(
@@ -234,13 +137,13 @@ async def _run(
     task: Task,
     agent: Agent | OwnAgent,
     *,
-    base_url: str | list[str] | None,
+    addresses: Mapping[str, Any],
     probed: bool,
     report: Report,
     began: float,
-) -> Summary:
-    """Runs what is missing in an open folder, and writes the summary."""
-    keys = {f"{plan.split}:{e.id}:{s}": (e.id, s) for e in task.examples for s in range(plan.k)}
+) -> tuple[Summary, dict[str, Outcome]]:
+    """Runs what is missing in an open folder, writes the summary, and returns it with all outcomes."""
+    keys = _keys(plan, task)
     rows = {row.key: row for row in store.outcomes()}
     for row in rows.values():
         if keys.get(row.key) != (row.example_id, row.sample):
@@ -255,12 +158,12 @@ async def _run(
     with Ledger(store.folder / "ledger.sqlite") as ledger:
         settled = reconcile(store, ledger, rows, plan.split)
         if missing:
-            store.write_base_url(base_url)
+            store.write_addresses(addresses)
         started = time.perf_counter()
         launch = _Launch(task, agent, plan, store, ledger, keys, rows, settled, report)
         await launch.run()
     if not missing and earlier.complete is not None:
-        return earlier.complete
+        return earlier.complete, rows
     seconds = {"start": started - began, "rollouts": time.perf_counter() - started}
     seconds |= agent.seconds()
     summary = summarise(
@@ -276,7 +179,12 @@ async def _run(
         warnings=list(dict.fromkeys([*earlier.warnings, *agent.warnings()])),
     )
     store.write_summary(summary)
-    return summary
+    return summary, rows
+
+
+def _keys(plan: EvalPlan, task: Task) -> dict[str, tuple[str, int]]:
+    """Every rollout of the run: key -> (example id, sample)."""
+    return {f"{plan.split}:{e.id}:{s}": (e.id, s) for e in task.examples for s in range(plan.k)}
 
 
 class _Earlier(NamedTuple):
@@ -418,25 +326,13 @@ class _GiveUpError(Exception):
 
 
 def charge_of(row: Outcome) -> Charge:
-    """What the ledger settles a finished rollout with."""
+    """What the ledger settles a finished rollout with: where the size of a call is unknown, the others'."""
     return Charge(
         rollouts=1,
-        prompt_tokens=row.prompt_tokens or 0,
-        sampled_tokens=row.sampled_tokens or 0,
+        prompt_tokens=row.known_prompt_tokens or row.prompt_tokens or 0,
+        sampled_tokens=row.known_sampled_tokens or row.sampled_tokens or 0,
         model_calls=row.model_calls,
         seconds=row.seconds,
         unmetered_tokens=row.prompt_tokens is None or row.sampled_tokens is None,
         **parts(row.metrics, (*COUNTED, *CACHED)),
     )
-
-
-def _check_tools(agent: Agent) -> None:
-    settings, backend = agent.harness.settings, agent.backend
-    if settings.tool_mode != "native" or not settings.tools or not isinstance(backend, TokenBackend):
-        return
-    chat = (Message("user", "Which tools are there?"),)
-    if backend.render(chat, tuple(settings.tools)) == backend.render(chat):
-        raise UsageError(
-            f"{agent.harness.name} has TOOL_MODE 'native', "
-            f"but the chat template of {backend.name} shows no tools"
-        )

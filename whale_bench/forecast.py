@@ -21,8 +21,9 @@ from rich.table import Table
 
 from whale_bench.agents.names import is_own_agent
 from whale_bench.engine import env_options
-from whale_bench.evaluation import EvalPlan, check_model, check_tool_options, planned_examples
+from whale_bench.evaluation import EvalPlan
 from whale_bench.harness.host import load_harness
+from whale_bench.opening import check_model, check_tool_options, planned_examples
 from whale_bench.plan import plan_of
 from whale_bench.store import RunStore
 from whale_envs import get_domain

@@ -32,7 +32,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from whale_bench.models.base import Backend, Message, Request, Sampling, UnansweredError
+from whale_bench.models.base import Backend, CostlyRefusalError, Message, Request, Sampling, UnansweredError
 from whale_bench.text import scrub_all
 from whale_envs.errors import InfrastructureError, ModelError, UsageError
 from whale_envs.paths import make_cached_folder
@@ -155,7 +155,10 @@ class LLMJudge:
             calls += 1
             try:
                 generation = await self._backend.generate(request)
-            except ModelError:
+            except ModelError as error:
+                if isinstance(error, CostlyRefusalError):
+                    prompt += error.usage.lost_prompt_tokens
+                    sampled += error.usage.lost_sampled_tokens
                 continue
             except InfrastructureError as error:  # after the backend's own retries
                 if isinstance(error, UnansweredError):
@@ -168,7 +171,7 @@ class LLMJudge:
             prompt += (usage.prompt_tokens or 0) + usage.lost_prompt_tokens
             sampled += (usage.sampled_tokens or 0) + usage.lost_sampled_tokens
             word = _WORD.match(generation.text)
-            if word:
+            if word and generation.finish_reason != "content_filter":
                 return Judgement(word[1].upper() == "CORRECT", calls, prompt, sampled)
         if failure is None:
             self._speechless.add(key)

@@ -21,6 +21,8 @@ from whale_bench.agents.host import OwnAgent
 from whale_bench.agents.names import is_own_agent
 from whale_bench.engine import Agent, Task
 from whale_bench.models.anthropic_api import ANTHROPIC_URL
+from whale_bench.models.base import SAMPLING
+from whale_bench.models.registry import LOADED
 from whale_envs import PROFILES, UnknownNameError, UsageError, __version__, get_domain
 from whale_envs.core import Profile
 
@@ -73,6 +75,8 @@ class EvalPlan:
     """Model that judges short answers, as KIND/NAME; None for exact match."""
     judge_url: str | None = None
     """Server of the judge openai/NAME; None for OPENAI_BASE_URL."""
+    directory: str | None = None
+    """Where relative paths in `model` and `judge` begin; None for the working directory."""
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = 20
@@ -103,7 +107,7 @@ class EvalPlan:
             if seconds is not None:
                 raise UsageError(f"--agent-seconds goes with an own agent, got {self.model!r}")
             return
-        theirs = ("harness", "max_tokens", "token_budget", "temperature", "top_p", "top_k")
+        theirs = ("harness", "max_tokens", "token_budget", *SAMPLING)
         for field in fields(self):
             if field.name in theirs and getattr(self, field.name) != field.default:
                 option = f"--{field.name.replace('_', '-')}"
@@ -121,7 +125,9 @@ def resolve(plan: EvalPlan, task: Task, agent: Agent | OwnAgent) -> dict[str, An
         "retriever_url": plan.retriever_url and _without_user(plan.retriever_url),
         "python_url": plan.python_url and _without_user(plan.python_url),
         "judge_url": server_address(plan.judge, plan.judge_url),
+        "harness": _absolute(plan.harness),
         "index": _absolute(plan.index),
+        "directory": _directory(plan),
         "tokenizer": _absolute(plan.tokenizer),
         "tokenizer_id": getattr(getattr(agent, "backend", None), "tokenizer_id", None),
         "env_id": get_domain(plan.domain).env_id,
@@ -134,6 +140,8 @@ def resolve(plan: EvalPlan, task: Task, agent: Agent | OwnAgent) -> dict[str, An
         "retriever_id": getattr(task.resources.get("retriever"), "retriever_id", None),
         "versions": {"whale-envs": __version__, "python": platform.python_version()},
     }
+    if isinstance(agent, OwnAgent):
+        settings |= dict.fromkeys(SAMPLING)
     return {name: value for name, value in settings.items() if value is not None}
 
 
@@ -165,6 +173,16 @@ def _absolute(index: str | None) -> str | None:
     return str(Path(index).resolve()) if index is not None and Path(index).exists() else index
 
 
+def _directory(plan: EvalPlan) -> str | None:
+    """Where a resume from anywhere looks for the model and the judge, if these are named by paths."""
+    here = Path(plan.directory or ".").resolve()
+    named = [plan.model, plan.judge or ""]
+    rests = [name.partition("/")[2] for name in named if name.startswith(LOADED)]
+    if is_own_agent(plan.model) or any((here / rest).is_dir() for rest in rests):
+        return str(here)
+    return None
+
+
 def _without_user(url: str) -> str:
     parts = urlsplit(url.rstrip("/"))
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
@@ -177,11 +195,15 @@ def plan_of(settings: Mapping[str, Any], folder: Path) -> EvalPlan:
         UsageError: a setting is missing or cannot be; names run.toml.
     """
     known = {field.name: field.default for field in fields(EvalPlan)}
-    if lost := sorted(name for name in known if known[name] is not None and name not in settings):
+    unsaid = SAMPLING if is_own_agent(str(settings.get("model"))) else ()
+    needed = {name for name, default in known.items() if default is not None}.difference(unsaid)
+    if lost := sorted(needed - settings.keys()):
         raise UsageError(f"{folder / 'run.toml'} lacks {', '.join(map(repr, lost))}")
     plan = {name: settings[name] for name in known if name in settings}
     if isinstance(plan.get("base_url"), list):
         plan["base_url"] = tuple(plan["base_url"])
+    if "directory" in plan and not Path(str(plan["directory"])).is_dir():
+        del plan["directory"]  # the run is from another machine
     if "harness" in plan and (folder / "harness.py").is_file():
         plan["harness"] = str(folder / "harness.py")
     try:

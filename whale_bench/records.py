@@ -56,6 +56,9 @@ class Step(msgspec.Struct, frozen=True, omit_defaults=True):
     observation: str
     event: str
     feedback: str
+    calls: int | None = None
+    """How many of the rollout's segments stood there when this was decided: those since the last step led
+    to it. An own agent may make none or several. None in older records, where each step has one."""
 
 
 class Rollout(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,6 +96,9 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
     """Over all calls, failed attempts included; None where the server does not say."""
     sampled_tokens: int | None = None
     """Likewise; `metrics` has those of the answers alone, which the rollout's budget counts."""
+    known_prompt_tokens: int | None = None
+    """Where one of the two above is None: the sum over the calls whose size is known, which is charged."""
+    known_sampled_tokens: int | None = None
     tool_calls: int = 0
     seconds: float = 0.0
     """Wall time from first to last, waiting included."""

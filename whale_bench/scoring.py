@@ -11,17 +11,20 @@ Not covered: the formulas, see `statistics.py`; two runs, see `compare.py`.
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
-from whale_bench.statistics import Score, mean_at_k, pass_at_k
+from whale_bench.statistics import Score, bootstrapped, mean_at_k, pass_at_k
 from whale_bench.store import Outcome
 
 __all__ = ["Group", "Groups", "Summary", "summarise"]
 
 Groups = Mapping[str, Sequence[tuple[str, str]]]
 """Of each example, by its id, the (name, value) pairs to report by."""
+
+
+_ScoreOf = Callable[[Sequence[Sequence[float]]], Score]
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,6 +87,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """Infrastructure failures of this launch and how many rollouts each left missing."""
     warnings: list[str]
     """Why the score may not be what it seems, a sentence each."""
+    interval: str = "t"
+    """"t" or "bootstrap": how all intervals here are reached; summary.json has Student's."""
 
 
 def summarise(
@@ -95,6 +100,7 @@ def summarise(
     seconds: Mapping[str, float],
     problems: Mapping[str, int],
     warnings: Sequence[str] = (),
+    bootstrap: bool = False,
 ) -> Summary:
     """The summary of a run.
 
@@ -106,7 +112,9 @@ def summarise(
         seconds: wall seconds by part.
         problems: infrastructure failures, see `Summary.problems`.
         warnings: the backend's own, see `Summary.warnings`.
+        bootstrap: intervals by resampling examples, in place of Student's t.
     """
+    score_of = _bootstrap_score if bootstrap else mean_at_k
     done = {o.key: o for o in outcomes if o.key in keys}
     missing = [key for key in keys if key not in done]
     profile, k = str(settings["profile"]), int(str(settings["k"]))
@@ -133,13 +141,13 @@ def summarise(
         rollouts=len(done),
         complete=not missing,
         missing=missing,
-        score=None if missing else mean_at_k(list(rewards.values())),
+        score=None if missing else score_of(list(rewards.values())),
         lower_bound=_lower_bound(list(rewards.values()), k),
         other_profile=other,
-        other_score=None if missing or diverged else mean_at_k(others),
+        other_score=None if missing or diverged else score_of(others),
         diverged=diverged,
         pass_at_k={} if missing else _pass_rates(samples, k),
-        groups=_group_scores(rewards, groups, k),
+        groups=_group_scores(rewards, groups, k, score_of),
         metrics=_metric_means(done.values()),
         stop_conditions=dict(Counter(o.stop_condition for o in done.values()).most_common()),
         truncated=sum(o.truncated for o in done.values()) / len(done) if done else 0.0,
@@ -148,9 +156,15 @@ def summarise(
         sampled_tokens=_total(o.sampled_tokens for o in done.values()),
         seconds=dict(seconds),
         problems=dict(problems),
+        interval="bootstrap" if bootstrap else "t",
         warnings=[*warnings, *_no_judgement(done.values())]
         + (_same_samples(samples, settings) if not fixture and "agent_id" not in settings else []),
     )
+
+
+def _bootstrap_score(rewards: Sequence[Sequence[float]]) -> Score:
+    means = [math.fsum(found) / len(found) for found in rewards]
+    return bootstrapped(mean_at_k(rewards), means)
 
 
 def _pass_rates(groups: Sequence[Sequence[Outcome]], k: int) -> dict[str, float]:
@@ -166,7 +180,7 @@ def _lower_bound(rewards: Sequence[Sequence[float]], k: int) -> float:
 
 
 def _group_scores(
-    rewards: Mapping[str, Sequence[float]], groups: Groups, k: int
+    rewards: Mapping[str, Sequence[float]], groups: Groups, k: int, score_of: _ScoreOf
 ) -> dict[str, dict[str, Group]]:
     """Of every group, by the finished rewards of its examples."""
     members: dict[str, dict[str, list[Sequence[float]]]] = defaultdict(lambda: defaultdict(list))
@@ -174,17 +188,17 @@ def _group_scores(
         for name, value in dict.fromkeys(groups.get(example_id, ())):
             members[name][value].append(found)
     return {
-        name: {value: _group(found, k) for value, found in sorted(values.items())}
+        name: {value: _group(found, k, score_of) for value, found in sorted(values.items())}
         for name, values in members.items()
     }
 
 
-def _group(rewards: Sequence[Sequence[float]], k: int) -> Group:
+def _group(rewards: Sequence[Sequence[float]], k: int, score_of: _ScoreOf) -> Group:
     missing = sum(k - len(found) for found in rewards)
     return Group(
         examples=len(rewards),
         missing=missing,
-        score=None if missing else mean_at_k(rewards),
+        score=None if missing else score_of(rewards),
         lower_bound=_lower_bound(rewards, k),
     )
 

@@ -22,7 +22,7 @@ import os
 import sys
 import tomllib
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -37,6 +37,9 @@ from whale_envs.errors import InfrastructureError, UsageError
 
 FORMAT = 1
 """Version of the folder's layout, in run.toml."""
+
+ADDRESSES = ("base_url", "retriever_url", "judge_url", "python_url")
+"""Settings that say where something is, which may be elsewhere when a run goes on."""
 
 _OF_THE_RUN = ("domain", "seed", "weights_id", "harness_id")
 """What every line shares with run.toml."""
@@ -65,6 +68,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     metered: bool = True
     prompt_tokens: int | None
     sampled_tokens: int | None
+    known_prompt_tokens: int | None = None
+    known_sampled_tokens: int | None = None
     seconds: float
     texts: int
     """Hash of the sampled texts, to tell equal samples within one process."""
@@ -107,6 +112,8 @@ class SkimmedLine(msgspec.Struct, kw_only=True, gc=False):
     groups: tuple[tuple[str, str], ...] = ()
     prompt_tokens: int | None = None
     sampled_tokens: int | None = None
+    known_prompt_tokens: int | None = None
+    known_sampled_tokens: int | None = None
     tool_calls: int = 0
     seconds: float = 0.0
 
@@ -177,7 +184,7 @@ class RunStore:
             raise UsageError(
                 f"{path}: layout {settings.get('format')!r} is not {FORMAT}, the one this version reads"
             )
-        if settings.get("settings_id") != settings_id(settings):
+        if settings.get("settings_id") not in (settings_id(settings), settings_id(settings, ("base_url",))):
             raise UsageError(
                 f"{path}: its settings are not those that the run began with (its settings_id is another); "
                 "put back what was edited, or begin a new run"
@@ -257,6 +264,8 @@ class RunStore:
                 metered=line.metered,
                 prompt_tokens=line.prompt_tokens,
                 sampled_tokens=line.sampled_tokens,
+                known_prompt_tokens=line.known_prompt_tokens,
+                known_sampled_tokens=line.known_sampled_tokens,
                 seconds=line.seconds,
                 texts=hash(tuple(segment.text for segment in line.segments)),
             )
@@ -298,10 +307,12 @@ class RunStore:
         if not (self.folder / "harness.py").exists():
             self._write("harness.py", source.encode())
 
-    def write_base_url(self, base_url: str | list[str] | None) -> None:
-        """Writes where the server is now into run.toml, if that says otherwise."""
-        if base_url is not None and base_url != self.settings.get("base_url"):
-            self.settings["base_url"] = base_url
+    def write_addresses(self, settings: Mapping[str, Any]) -> None:
+        """Writes the `ADDRESSES` among these settings into run.toml, if it says otherwise."""
+        now = {name: settings[name] for name in ADDRESSES if name in settings}
+        if now != {name: self.settings.get(name) for name in now}:
+            self.settings |= now
+            self.settings["settings_id"] = settings_id(self.settings)
             self._write("run.toml", tomli_w.dumps(self.settings).encode())
 
     def write_summary(self, summary: Any) -> None:
@@ -335,9 +346,9 @@ class RunStore:
         return self.folder / f"rollouts-{number:04d}.jsonl"
 
 
-def settings_id(settings: Mapping[str, Any]) -> str:
-    """Hash of a run's settings, but for the server's address, which may change."""
-    kept = {name: value for name, value in settings.items() if name not in ("settings_id", "base_url")}
+def settings_id(settings: Mapping[str, Any], addresses: Sequence[str] = ADDRESSES) -> str:
+    """Hash of a run's settings, but for these addresses, which may change; of older runs, one alone."""
+    kept = {name: value for name, value in settings.items() if name not in ("settings_id", *addresses)}
     return f"sha256:{hashlib.sha256(msgspec.json.encode(kept, order='sorted')).hexdigest()}"
 
 

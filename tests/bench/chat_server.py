@@ -50,7 +50,9 @@ def completion(message: Any, finish: Any = "stop", usage: Any = None) -> dict[st
 
 
 def is_probe(payload: dict[str, Any]) -> bool:
-    return payload.get("messages") == [{"role": "user", "content": "Hi"}] and payload.get("seed") == 0
+    """Whether a request is what a run, or a proxy, asks before the first rollout."""
+    hi = [{"role": "user", "content": "Hi"}]
+    return payload == {} or (payload.get("messages") == hi and payload.get("seed") == 0)
 
 
 class Server:

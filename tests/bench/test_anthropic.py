@@ -5,7 +5,9 @@ import json
 import socket
 import subprocess
 import sys
+import time
 from dataclasses import replace
+from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +34,7 @@ from whale_bench.ledger import Ledger
 from whale_bench.models import Message, Sampling, load_backend
 from whale_bench.models.anthropic_api import ANTHROPIC_URL, DEFAULT_TOKENS, PATIENCE, AnthropicBackend
 from whale_bench.models.anthropic_messages import ThinkingMemory, to_messages
-from whale_bench.models.base import UnansweredError
+from whale_bench.models.base import CostlyRefusalError, UnansweredError
 from whale_bench.plan import server_address
 from whale_envs import InfrastructureError, UsageError, load_examples
 from whale_envs.errors import ModelError
@@ -324,6 +326,33 @@ async def test_o31_a_failed_attempt_is_counted_beside_the_answer(error: str) -> 
     assert failed.usage.lost_prompt_tokens == 400 * ATTEMPTS
 
 
+LATE = [
+    {"type": "error", "error": {"type": "invalid_request_error", "message": "prompt is too long"}},
+    Answer(400, "prompt is too long", "invalid_request_error"),
+    Answer(413, "too large", "request_too_large"),
+]
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("refusal", LATE, ids=["within the stream", "400", "413"])
+async def test_o31_what_was_spent_before_a_refusal_is_charged(tmp_path: Path, refusal: Any) -> None:
+    usage = {"input_tokens": 400, "output_tokens": 9}
+    if isinstance(refusal, dict):  # of the same attempt
+        refusals: list[Any] = [Stream([*events_of(message("some text", usage=usage))[:4], refusal])]
+    else:
+        refusals = [broken(usage), broken(usage), refusal]
+    lost = 400 * max(1, len(refusals) - 1)
+    failed, _ = await failure(lambda p, n: refusals[n], CostlyRefusalError)
+    assert (failed.reason, failed.usage.lost_prompt_tokens) == ("context_length", lost)
+    async with serve(lambda p, n: refusals[n]) as server:
+        plan = EvalPlan(domain="chess_puzzles", model="anthropic/m", base_url=server.url, n=1, k=1)
+        summary = await evaluate(plan, tmp_path / "run")
+    assert (summary.stop_conditions, summary.prompt_tokens) == ({"context_length": 1}, lost)
+    with Ledger(tmp_path / "run" / "ledger.sqlite", readonly=True) as ledger:
+        charged = ledger.charged()["test"]
+    assert (charged.prompt_tokens, charged.unmetered_tokens) == (lost, False)
+
+
 # --- failures that are retried --------------------------------------------------------------------
 
 
@@ -342,7 +371,7 @@ async def test_retry_after_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
     async def sleep(seconds: float) -> None:
         waits.append(seconds)
 
-    monkeypatch.setattr("whale_bench.models.anthropic_api.asyncio.sleep", sleep)
+    monkeypatch.setattr("whale_bench.models.servers.asyncio.sleep", sleep)
     headers = [
         {"retry-after-ms": "250", "retry-after": "9"}, {"retry-after": "3"}, {"retry-after": "86400"},
         {"retry-after": "Wed, 21 Oct 2026 07:28:00 GMT"},
@@ -351,7 +380,53 @@ async def test_retry_after_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
     async with serve(script) as server, client(server, patience=replace(PATIENCE, backoff_s=0.25)) as backend:
         await backend.generate(HI)
     assert waits[:3] == [0.25, 3.0, 60.0]
-    assert 2.0 <= waits[3] <= 2.5
+    assert 0.5 <= waits[3] <= 0.625  # after two attempts: waits of a second or more cost none
+
+
+async def test_a_date_is_waited_for_and_waits_that_the_server_names_cost_no_attempt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waits: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+
+    monkeypatch.setattr("whale_bench.models.servers.asyncio.sleep", sleep)
+
+    def script(payload: dict[str, Any], n: int) -> Any:
+        date = formatdate(time.time() + 40, usegmt=True)
+        return Answer(429, "slow down", headers={"retry-after": date}) if n < 3 * ATTEMPTS else "yes"
+
+    generation, _ = await ask(script)
+    assert generation.text == "yes"
+    assert sum(5 < wait <= 41 for wait in waits) == 3 * ATTEMPTS
+
+
+@pytest.mark.parametrize("status", [429, 529])
+async def test_an_overloaded_server_is_asked_less_at_a_time_and_answers_everything(status: int) -> None:
+    now = most = 0
+
+    async def lower() -> None:
+        nonlocal now
+        await asyncio.sleep(0.02)
+        now -= 1
+
+    def script(payload: dict[str, Any], n: int) -> Any:
+        nonlocal now, most
+        now += 1
+        leaving.append(asyncio.ensure_future(lower()))
+        if now > 2:
+            return Answer(status, "Overloaded")
+        return "yes"
+
+    leaving: list[Any] = []
+    async with serve(script) as server, client(server, patience=replace(PATIENCE, backoff_s=0.05)) as backend:
+        found = await asyncio.gather(*(backend.generate(HI) for _ in range(24)))
+        await asyncio.gather(*leaving)
+        assert [one.text for one in found] == ["yes"] * 24
+        [told] = backend.warnings()
+        assert told.startswith(f"{server.url} was overloaded ")
+        assert backend.seconds()["held back"] > 0
 
 
 async def test_a_server_that_says_never_again_is_not_asked_again() -> None:

@@ -177,6 +177,37 @@ def test_where_no_folder_can_be_made_is_one_line(whale: Any, tmp_path: Path) -> 
     assert "cannot be made into a run folder" in done.err
 
 
+def test_intervals_by_resampling_are_shown_and_student_s_are_kept(whale: Any, tmp_path: Path) -> None:
+    whale(*EVAL[:3], "scripted/noisy-oracle:0.7", "-n", "12", "-k", "4", "--out", "here")
+    stored = (tmp_path / "here" / "summary.json").read_bytes()
+    done = whale("eval", "--resume", "here", "--bootstrap")
+    assert "95% interval, bootstrap" in done.out
+    [shown] = json.loads(whale("eval", "--resume", "here", "--bootstrap", "--json").out)
+    assert (tmp_path / "here" / "summary.json").read_bytes() == stored
+    kept = json.loads(stored)
+    assert (kept["interval"], shown["interval"]) == ("t", "bootstrap")
+    assert shown["score"]["mean"] == kept["score"]["mean"]
+    assert shown["score"]["low"] != kept["score"]["low"]
+    sampled = {
+        name: [value["score"]["low"] for value in found.values()] for name, found in shown["groups"].items()
+    }
+    assert sampled != {n: [v["score"]["low"] for v in found.values()] for n, found in kept["groups"].items()}
+    without = ("score", "other_score", "groups", "interval", "folder")
+    assert {n: v for n, v in shown.items() if n not in without} == {
+        n: v for n, v in kept.items() if n not in without
+    }
+
+
+def test_a_run_goes_on_with_another_sandbox_server(whale: Any, tmp_path: Path) -> None:
+    dead = dead_url().removesuffix("/v1")
+    done = whale("eval", "math_python", "-m", "scripted/oracle", "-n", "1", "-k", "2", "--out", "run")
+    part = tmp_path / "run" / "rollouts-0000.jsonl"
+    part.write_bytes(part.read_bytes().splitlines(keepends=True)[0])
+    done = whale("eval", "--resume", "run", "--python-url", dead)
+    assert done.code in (0, 3), done.err  # it is taken; whether anyone answers there is another matter
+    assert f'python_url = "{dead}"' in (tmp_path / "run" / "run.toml").read_text()
+
+
 def test_a_resume_at_another_address_goes_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[dict[str, str | None]] = []
 
@@ -184,11 +215,14 @@ def test_a_resume_at_another_address_goes_there(tmp_path: Path, monkeypatch: pyt
         asked.append(servers)
 
     monkeypatch.setattr(commands, "evaluate", evaluate)
-    run = commands.Run(None, tmp_path, "http://new/v1", "http://u:p@r", "http://judge/v1")
+    run = commands.Run(None, tmp_path, "http://new/v1", "http://u:p@r", "http://judge/v1", "http://sandbox")
     commands.evaluate_all([run], [], quiet=True)
     assert asked == [
-        {"base_url": "http://new/v1", "retriever_url": "http://u:p@r", "judge_url": "http://judge/v1"}
-    ]
+        {
+            "base_url": "http://new/v1", "retriever_url": "http://u:p@r", "judge_url": "http://judge/v1",
+            "python_url": "http://sandbox", "bootstrap": False,
+        }
+    ]  # fmt: skip
 
 
 @pytest.mark.filterwarnings("default::whale_bench.store.DamagedLineWarning")

@@ -92,6 +92,10 @@ def test_runs_of_other_examples_are_compared_on_what_they_share(tmp_path: Path) 
         ("split", "dev", "split: 'test' and 'dev'"),
         ("judge", "openai/j", "judge: not set and 'openai/j'"),
         ("token_budget", 100, "token_budget: not set and 100"),
+        ("temperature", 0.5, "temperature: not set and 0.5"),
+        ("top_p", 0.5, "top_p: not set and 0.5"),
+        ("top_k", 5, "top_k: not set and 5"),
+        ("tokenizer_id", "sha256:1", "tokenizer_id: not set and 'sha256:1'"),
         ("fixture", True, "a scripted model is a fixture"),
     ],
 )
@@ -101,6 +105,12 @@ def test_other_settings_are_warned_of(name: str, value: Any, said: str, tmp_path
     found = compare(written(tmp_path / "a", BEFORE), written(tmp_path / "b", after, **changes))
     assert len(found.warnings) == 1
     assert said in found.warnings[0]
+
+
+def test_sampling_is_no_difference_from_an_own_agent_which_has_none(tmp_path: Path) -> None:
+    a = written(tmp_path / "a", BEFORE, temperature=1.0, top_k=20)
+    b = written(tmp_path / "b", AFTER, agent_id="sha256:1")
+    assert compare(a, b).warnings == []
 
 
 @pytest.mark.parametrize(

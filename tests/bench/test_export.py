@@ -50,6 +50,24 @@ def read_inspect(path: Path) -> Any:
     return read_eval_log(str(path))
 
 
+def test_an_export_says_whether_the_models_calls_are_known_and_a_run_may_have_no_sampling(
+    tmp_path: Path,
+) -> None:
+    import pyarrow.parquet as pq
+
+    rows = [record("test:a:0"), record("test:b:0", metered=False)]
+    settings = {n: v for n, v in SETTINGS.items() if n not in ("temperature", "top_p", "top_k")}
+    with RunStore.create(tmp_path / "run", {**settings, "n": 2, "k": 1}, None) as store:
+        for row in rows:
+            store.append(row)
+    export(tmp_path / "run", "datasets", tmp_path / "data")
+    assert pq.read_table(tmp_path / "data" / "rollouts.parquet")["metered"].to_pylist() == [True, False]
+    export(tmp_path / "run", "inspect", tmp_path / "run.json")
+    log = read_inspect(tmp_path / "run.json")
+    assert [sample.metadata["metered"] for sample in log.samples] == [True, False]
+    assert log.eval.model_generate_config.temperature is None
+
+
 # --- inspect_ai -----------------------------------------------------------------------------------
 
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 from tiny_model import CONTEXT, tiny_llama, write_folder
 
+from whale_bench import EvalPlan, evaluate
 from whale_bench.models import sampling_loop
 from whale_bench.models.base import Message, Request, Sampling
 from whale_bench.models.folder import hash_folder
@@ -450,3 +451,14 @@ async def test_a_closed_backend_takes_no_weights(folder, trained):
         pass
     with pytest.raises(InfrastructureError, match="closed"):
         await backend.reload(trained)
+
+
+async def test_a_run_of_a_relative_folder_goes_on_from_anywhere(folder, tmp_path, monkeypatch):
+    plan = EvalPlan(domain="chess_puzzles", model="local/tiny", n=1, k=2, max_tokens=4)
+    monkeypatch.chdir(folder.parent)
+    await evaluate(plan, tmp_path / "run")
+    [part] = (tmp_path / "run").glob("rollouts-*.jsonl")
+    part.write_bytes(part.read_bytes().splitlines(keepends=True)[0])
+    monkeypatch.chdir(tmp_path)
+    summary = await evaluate(None, tmp_path / "run")
+    assert (summary.complete, summary.model) == (True, "local/tiny")

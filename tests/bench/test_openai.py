@@ -17,6 +17,7 @@ from chat_server import HANG_UP, SILENCE, Answer, Script, Server, Trickle, compl
 from whale_bench import EvalPlan, Generation, Request, evaluate
 from whale_bench.ledger import Ledger
 from whale_bench.models import Message, Sampling
+from whale_bench.models.base import Usage
 from whale_bench.models.http_retry import Patience
 from whale_bench.models.openai import OpenAIBackend
 from whale_envs import InfrastructureError, UsageError
@@ -395,11 +396,23 @@ async def test_a_server_without_a_chat_template_is_misuse(words: str) -> None:
     await failure(lambda p, n: Answer(500, words), InfrastructureError)
 
 
-@pytest.mark.parametrize("script", [lambda p, n: Answer(400, "The response was filtered: content_filter"),
-                                    lambda p, n: completion("par", "content_filter")])  # fmt: skip
-async def test_a_content_filter_is_the_rollouts_end(script: Script) -> None:
-    said, _ = await failure(script, ModelError)
+async def test_a_content_filter_is_the_rollouts_end_and_what_it_cost_is_known(tmp_path: Path) -> None:
+    said, _ = await failure(lambda p, n: Answer(400, "filtered: content_filter"), ModelError)
     assert said.startswith("content_filter")
+
+    def script(payload: dict[str, Any], n: int) -> Any:
+        return completion("par", "content_filter", {"prompt_tokens": 7, "completion_tokens": 3})
+
+    async with serve(script) as server:
+        async with OpenAIBackend("m", base_url=server.url) as backend:
+            found = await backend.generate(HI)
+        assert (found.text, found.finish_reason, found.usage) == ("par", "content_filter", Usage(7, 3))
+        plan = EvalPlan(domain="chess_puzzles", model="openai/m", base_url=server.url, n=1, k=1)
+        summary = await evaluate(plan, tmp_path / "run")
+    assert summary.stop_conditions == {"content_filter": 1}
+    with Ledger(tmp_path / "run" / "ledger.sqlite", readonly=True) as ledger:
+        charged = ledger.charged()["test"]
+    assert (charged.prompt_tokens, charged.sampled_tokens, charged.unmetered_tokens) == (7, 3, False)
 
 
 async def test_a_setting_that_the_server_refuses_is_left_out_and_told() -> None:

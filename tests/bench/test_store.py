@@ -6,11 +6,12 @@ from typing import Any
 
 import msgspec
 import pytest
+import tomli_w
 from bench_fakes import record
 
 from whale_bench import Rollout
 from whale_bench.records import Segment, Step
-from whale_bench.store import DamagedLineWarning, RunStore, outcome_of, settings_id
+from whale_bench.store import ADDRESSES, DamagedLineWarning, RunStore, outcome_of, settings_id
 from whale_envs import InfrastructureError, UsageError
 
 SETTINGS: dict[str, Any] = {"model": "m — ♞", "k": 8, "temperature": 1.0, "versions": {"python": "3.11"}}
@@ -152,17 +153,29 @@ def test_edited_settings_are_refused(tmp_path: Path, old: str, new: str) -> None
         RunStore.open(tmp_path / "run")
 
 
-def test_where_the_server_is_may_change_and_nothing_else_is_written_with_it(tmp_path: Path) -> None:
-    settings = {**SETTINGS, "base_url": "http://a/v1"}
+@pytest.mark.parametrize("name", ADDRESSES)
+def test_where_a_server_is_may_change_and_nothing_else_is_written_with_it(tmp_path: Path, name: str) -> None:
+    settings = {**SETTINGS, name: "http://a/v1"}
     with RunStore.create(tmp_path / "run", settings, "") as store:
         path = tmp_path / "run" / "run.toml"
         before = path.stat().st_mtime_ns, path.read_text()
-        for same in (None, "http://a/v1"):
-            store.write_base_url(same)
+        for same in ({}, {name: "http://a/v1"}, {"model": "another", "k": 3}):
+            store.write_addresses(same)
             assert (path.stat().st_mtime_ns, path.read_text()) == before
-        store.write_base_url("http://b/v1")
+        store.write_addresses({name: "http://b/v1"})
     assert path.read_text() == before[1].replace("http://a/v1", "http://b/v1")
     assert RunStore.open(tmp_path / "run").settings == store.settings
+
+
+def test_settings_of_an_older_run_are_those_it_began_with(tmp_path: Path) -> None:
+    settings = {**SETTINGS, "format": 1, "base_url": "http://a/v1", "judge_url": "http://b/v1"}
+    make(tmp_path / "run")
+    older = {**settings, "settings_id": settings_id(settings, ("base_url",))}
+    (tmp_path / "run" / "run.toml").write_text(tomli_w.dumps(older))
+    assert older["settings_id"] != settings_id(settings)
+    with RunStore.open(tmp_path / "run") as store:
+        store.write_addresses({"judge_url": "http://c/v1"})
+    assert RunStore.open(tmp_path / "run").settings["judge_url"] == "http://c/v1"
 
 
 @pytest.mark.parametrize("text", ["x = " + "[" * 100_000, "\x00", "x = 1e"])

@@ -16,6 +16,8 @@ one, and processes are used again. What fails, and what then happens:
   where a process answers none of several rollouts within the time of one.
 - A process that ends before its first answer of a rollout, after it had served others, is replaced.
 - Any of these in a rollout in which the proxy saw the server fail: `InfrastructureError`.
+- Any of these, or an action, after a call that was refused for its key, address or model, and without a
+  later one that was not: `UsageError`, or `InfrastructureError` where the server had taken the same before.
 
 Not covered: confinement. It is the user's own code; docs/agents.md says what it could reach.
 """
@@ -68,6 +70,7 @@ class OwnAgent:
         name: agent:… or process:…, see `names.py`.
         base_url: server of the model calls; with it the agent is offered the metering proxy.
         seconds: see `SECONDS`.
+        directory: where it runs, and where relative paths in its name begin; None for the working directory.
 
     Raises:
         UsageError: the name or the address is wrong; in `__aenter__`, the agent cannot be started.
@@ -77,12 +80,20 @@ class OwnAgent:
     default_concurrency: ClassVar[int] = 8
     source: ClassVar[None] = None
 
-    def __init__(self, name: str, *, base_url: str | None = None, seconds: float | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        base_url: str | None = None,
+        seconds: float | None = None,
+        directory: str | None = None,
+    ) -> None:
         self.name = self.weights_id = name
         self.action_seconds = SECONDS if seconds is None else seconds
         self.harness_id = ""
         """The agent's id: a hash of its source files as far as they can be seen."""
-        found = read_name(name)
+        found = read_name(name, directory)
+        self._directory = directory
         self._command = found.command
         self._proxy = None if base_url is None else _new_proxy(base_url)
         if not found.command:
@@ -139,7 +150,14 @@ class OwnAgent:
         return {name: min(max(value, bounds[name][0]), bounds[name][1]) for name, value in asked.items()}
 
     async def probe(self) -> None:
-        """Nothing: an agent that could not start has been found out when it was opened."""
+        """Asks the server of its model calls, where there is one; the agent itself has been started.
+
+        Raises:
+            UsageError: its address or the key are wrong.
+            InfrastructureError: it does not answer.
+        """
+        if self._proxy is not None:
+            await self._proxy.probe()
 
     def seconds(self) -> dict[str, float]:
         """As a backend's; nobody knows where an own agent's time goes."""
@@ -243,12 +261,14 @@ class OwnAgent:
                 "NO_PROXY": direct, "no_proxy": direct,
             }  # fmt: skip
         seconds = max(self.action_seconds, START_SECONDS)
-        process = await AgentProcess.start(self._command, environment, key=key, seconds=seconds)
+        process = await AgentProcess.start(
+            self._command, environment, key=key, seconds=seconds, directory=self._directory
+        )
         self._all.add(process)
         return process
 
     def _hash(self) -> str:
-        sources = {**self._hello.sources, **command_sources(self._command)}
+        sources = {**self._hello.sources, **command_sources(self._command, self._directory)}
         facts = (self.name, sorted(sources.items()), sorted(self._hello.env_options.items()))
         kind = "sha256" if sources else "unseen"
         return f"{kind}:{hashlib.sha256(msgspec.json.encode(facts)).hexdigest()}"
@@ -272,7 +292,8 @@ class Session:
             AgentError: it is the agent that failed.
             ProcessLostError: its process was lost, maybe through another rollout.
             InfrastructureError: a process or the model's server failed.
-            UsageError: its model calls cannot be told apart.
+            UsageError: its model calls cannot be told apart, or the server takes key, address or the
+                model that it names for wrong.
         """
         while True:
             process = await self._host.take(alone=self._alone)
@@ -283,8 +304,9 @@ class Session:
             self._process, self._opening = process, opening
             try:
                 return await self._ask(opening)
-            except AgentError:
-                if fresh or not process.broken or process.culprit != opening.rollout:
+            except AgentError as error:
+                hung = error.reason == "agent_timeout"  # another process would have to be waited for as long
+                if hung or fresh or not process.broken or process.culprit != opening.rollout:
                     raise
                 await self._leave()  # it had ended, or was about to, after another rollout
 
@@ -319,6 +341,8 @@ class Session:
         self._host.check_calls()
         if answer.action is None:
             raise self._failure("agent_error", answer.error or "it said that it failed")
+        if self._meter is not None and self._meter.refusal is not None:
+            raise self._meter.refusal  # an action all the same, but not the agent's that was meant
         return answer.action
 
     async def _late(self, process: AgentProcess, before: int) -> Exception:
@@ -339,8 +363,13 @@ class Session:
         self._host.suspect(self._key)
         return ProcessLostError(f"the process of several rollouts was lost: {process.broken}")
 
-    def _failure(self, reason: str, detail: str) -> AgentError | InfrastructureError:
-        """The agent's failure, or the server's where that had failed in this rollout."""
+    def _failure(self, reason: str, detail: str) -> AgentError | InfrastructureError | UsageError:
+        """The agent's failure, or the server's where that had failed in this rollout, or refused a call."""
+        refusal = None if self._meter is None else self._meter.refusal
+        if isinstance(refusal, UsageError):
+            return refusal
+        if refusal is not None:
+            return InfrastructureError(f"{refusal}; then the agent failed: {detail[:300]}")
         problem = "" if self._meter is None else self._meter.problem
         if reason == "agent_timeout" and self._meter is not None and self._meter.is_waiting:
             problem = problem or "the server behind the proxy had not answered"

@@ -17,6 +17,7 @@ from whale_bench.models.base import Message
 from whale_bench.models.openai_reply import plain_text, token_count
 from whale_bench.records import Segment
 from whale_bench.text import scrub, scrub_all
+from whale_envs.errors import InfrastructureError, UsageError
 
 
 class Meter:
@@ -27,10 +28,12 @@ class Meter:
 
     Attributes:
         problem: the last failure of the server, empty where there was none.
+        refusal: what a call was refused with (key, address, the model's name), until a later one is taken.
     """
 
     def __init__(self, segments: list[Segment]) -> None:
         self.problem = ""
+        self.refusal: UsageError | InfrastructureError | None = None
         self._segments = segments
         self._open: dict[Call, None] = {}
         self._idle = asyncio.Event()
@@ -77,6 +80,8 @@ class Call:
         self._thought: list[str] = []
         self._tools: dict[Any, dict[str, Any]] = {}
         self._usage: Any = None
+        self.model = str(payload.get("model"))
+        """As the agent names it."""
         self.finish_reason = ""
         """The server's word, once it has said it."""
 
@@ -111,6 +116,15 @@ class Call:
         """No answer came; with a problem, the server is to blame."""
         self._meter.problem = problem or self._meter.problem
         self._meter._end(self, None)
+
+    def take(self) -> None:
+        """The server takes the call: what it refused before, the agent has got over."""
+        self._meter.refusal = None
+
+    def refuse(self, error: UsageError | InfrastructureError) -> None:
+        """The server refused the call for what it would refuse all others for."""
+        self._meter.refusal = error
+        self.fail()
 
     def break_off(self, problem: str) -> None:
         """The answer broke off: tokens were spent, nobody knows how many."""

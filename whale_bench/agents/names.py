@@ -45,40 +45,47 @@ def is_own_agent(name: str) -> bool:
     return name.startswith(("agent:", "process:"))
 
 
-def read_name(name: str) -> AgentName:
+def read_name(name: str, directory: str | None = None) -> AgentName:
     """The parts of an own agent's name.
+
+    Args:
+        name: as on the command line.
+        directory: where relative paths in it begin; None for the working directory.
 
     Raises:
         UsageError: it has not the form of one, or its file or program does not exist.
     """
     kind, _, rest = name.partition(":")
+    here = Path(directory) if directory is not None else Path.cwd()
     if kind == "process":
-        return _process(name, rest)
+        return _process(name, rest, here)
     target, _, attribute = rest.rpartition(":")
     if not target or not _DOTTED.fullmatch(attribute):
         raise UsageError(f"an own agent is agent:MODULE:NAME or agent:FILE.py:NAME, got {name!r}")
     if target.endswith(".py") or "/" in target:
-        if not Path(target).is_file():
-            raise UsageError(f"agent file {target!r} does not exist in {Path.cwd()}")
-        target = str(Path(target).resolve())
+        if not (here / target).is_file():
+            raise UsageError(f"agent file {target!r} does not exist in {here}")
+        target = str((here / target).resolve())
     elif not _DOTTED.fullmatch(target):
         raise UsageError(f"{target!r} is neither a module nor a file ending in .py, in {name!r}")
     return AgentName(name, target, attribute)
 
 
-def command_sources(command: tuple[str, ...]) -> dict[str, str]:
+def command_sources(command: tuple[str, ...], directory: str | None = None) -> dict[str, str]:
     """SHA-256 of the files that a command names, by the word that names them."""
-    found = {word: Path(word) for word in command if Path(word).is_file()}
+    here = Path(directory or ".")
+    found = {word: here / word for word in command if (here / word).is_file()}
     return {word: hashlib.sha256(path.read_bytes()).hexdigest() for word, path in found.items()}
 
 
-def _process(name: str, rest: str) -> AgentName:
+def _process(name: str, rest: str, here: Path) -> AgentName:
     try:
         words = tuple(shlex.split(rest))
     except ValueError as error:
         raise UsageError(f"{name!r} cannot be read as a command: {error}") from error
     if not words:
         raise UsageError(f"process: needs a command, as in process:./my_agent, got {name!r}")
-    if shutil.which(words[0]) is None:
-        raise UsageError(f"{words[0]!r} is no program that can be run from {Path.cwd()}, in {name!r}")
+    program = str(here / words[0]) if "/" in words[0] else words[0]
+    if shutil.which(program) is None:
+        raise UsageError(f"{words[0]!r} is no program that can be run from {here}, in {name!r}")
     return AgentName(name, command=words)

@@ -63,7 +63,7 @@ class AgentProcess:
         self._process = process
         self._asked: dict[str, asyncio.Future[Answer]] = {}
         self._abandoned: set[str] = set()
-        """Rollouts that ended while their answer was still awaited; it is dropped when it comes."""
+        """Rollouts whose answer nobody waits for any more; it is dropped when it comes."""
         self._answers = 0
         self._tail = b""
         self._said = asyncio.create_task(self._keep_tail())
@@ -71,7 +71,13 @@ class AgentProcess:
 
     @classmethod
     async def start(
-        cls, command: Sequence[str], environment: Mapping[str, str], *, key: str, seconds: float
+        cls,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        *,
+        key: str,
+        seconds: float,
+        directory: str | None = None,
     ) -> Self:
         """A process that has said hello.
 
@@ -86,6 +92,7 @@ class AgentProcess:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
                 env=environment,
+                cwd=directory,
                 start_new_session=True,  # a Ctrl-C is the host's to handle
                 limit=LINE_BYTES,
             )
@@ -110,10 +117,6 @@ class AgentProcess:
         """It is over; the process is told, unless it is broken."""
         self.in_flight.discard(rollout)
         self.served += 1
-        asked = self._asked.pop(rollout, None)
-        if asked is not None:
-            asked.cancel()
-            self._abandoned.add(rollout)
         if not self.broken:
             self._write(encode(End(rollout)))
 
@@ -127,12 +130,18 @@ class AgentProcess:
         if self.broken:
             raise BrokenProcessError(self.broken)
         loop = asyncio.get_running_loop()
-        self._asked[message.rollout] = asked = loop.create_future()
-        async with asyncio.timeout(seconds):
+        asked: asyncio.Future[Answer] = loop.create_future()
+        self._asked[message.rollout] = asked
+        try:
             self._write(encode(message))
-            answer: Answer = await asked
-        del self._asked[message.rollout]
-        return answer
+            await asyncio.wait({asked}, timeout=seconds)
+        finally:
+            del self._asked[message.rollout]
+            if not asked.done():  # from this very moment on, not only once the rollout has left
+                self._abandoned.add(message.rollout)
+        if not asked.done():
+            raise TimeoutError
+        return asked.result()
 
     @property
     def owes(self) -> bool:

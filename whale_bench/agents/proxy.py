@@ -6,8 +6,10 @@
 It serves chat/completions, streamed or whole, and models. Requests and answers go through as they are,
 errors with their status; only a stream is asked for its usage, and the chunk that holds it is kept back
 from an agent that did not ask. The server's own key is OPENAI_API_KEY of this process, and never seen by
-the agent. What can be laid to the server (no connection, 408, 409, 429, 5xx, a refused key, a broken
-stream) is noted in the rollout's meter.
+the agent. What can be laid to the server (no connection, 408, 409, 429, 5xx, a broken stream) is noted
+in the rollout's meter, and so is a refused key, address or name of a model: a `UsageError`, or, where
+the server had taken the same before, an `InfrastructureError`. `probe` finds a wrong key or address
+before the first rollout; which models an agent will name, nobody knows then.
 
 Not covered: other endpoints, retries (the agent's choice), limits on what an agent may spend.
 """
@@ -21,15 +23,26 @@ from urllib.parse import urlsplit
 from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout, TCPConnector, web
 
 from whale_bench.agents.metering import Call, Meter, read_json
+from whale_bench.models.http_retry import Patience
 from whale_bench.models.openai import is_address
-from whale_envs.errors import UsageError
+from whale_bench.models.openai_reply import message_of, refused
+from whale_bench.models.servers import Server
+from whale_envs.errors import InfrastructureError, UsageError
 
 SILENCE_SECONDS = 600.0
 """A server that sends no byte for so long has failed."""
 
 _MOST_BODY = 2**26
 _PASSED = ("Content-Type", "Retry-After", "x-request-id")
-_SERVERS_FAULT = {401, 403, 408, 409, 425, 429}
+_SERVERS_FAULT = {408, 409, 425, 429}
+_AWAY = {502, 503, 504}
+"""What stands before the server answers so while that is down."""
+
+_PROBE = b"{}"
+"""A request that no model answers: a server refuses it, but a wrong key or address it refuses otherwise."""
+
+_PROBES = 3
+_PATIENCE = Patience()
 
 
 class Proxy:
@@ -43,14 +56,17 @@ class Proxy:
         UsageError: the upstream address is no http(s) URL.
     """
 
-    def __init__(self, upstream: str) -> None:
+    def __init__(self, upstream: str, *, patience: Patience = _PATIENCE) -> None:
         if not is_address(upstream):
             raise UsageError(
                 f"--base-url must be an address such as http://127.0.0.1:8000/v1, got {upstream!r}"
             )
         self.url = ""
         self.ambiguous = False
-        self._upstream = upstream.rstrip("/")
+        self._upstream, self._address = upstream.rstrip("/"), Server.at(upstream).address
+        self._patience = patience
+        self._served: set[str] = set()
+        """Models that have answered."""
         self._rollouts: dict[str, Meter] = {}
         self._processes: dict[str, list[Meter]] = {}
         self._runner: web.AppRunner | None = None
@@ -79,6 +95,41 @@ class Proxy:
         assert self._runner is not None
         await self._runner.cleanup()
         await self._session.close()
+
+    async def probe(self) -> None:
+        """Asks the server, for no reply, whether it is one and takes the key.
+
+        Raises:
+            UsageError: key or address are wrong.
+            InfrastructureError: nothing answers.
+        """
+        problem = ""
+        for attempt in range(1, _PROBES + 1):
+            try:
+                status, data = await self._get_or_post("/chat/completions", _PROBE)
+            except (ClientError, TimeoutError, OSError) as error:
+                problem = f"{type(error).__name__}: {error}"
+            else:
+                if status not in _AWAY:
+                    break
+                problem = f"HTTP {status}: {message_of(data)}"
+            if attempt < _PROBES:
+                await asyncio.sleep(self._patience.pause(attempt))
+        else:
+            raise InfrastructureError(
+                f"{self._address} failed {_PROBES} times; last: {problem} "
+                "(is --base-url right, and does the server run?)"
+            )
+        words = f"(HTTP {status}): {message_of(data)}"
+        if refused(status, data) == "key":
+            raise UsageError(f"{self._address} refused the key in OPENAI_API_KEY {words}")
+        strange = status == 200 and not isinstance(read_json(data), dict)
+        if status in (404, 405):  # it may be about the model, which was not named
+            strange = (await self._get_or_post("/models", None))[0] != 200
+        if strange:
+            raise UsageError(
+                f"{self._address} is no OpenAI-compatible server (--base-url; most end in /v1) {words}"
+            )
 
     def new_process(self) -> str:
         """A key for a process; it stands for the rollout that plays there, while that is but one."""
@@ -113,7 +164,7 @@ class Proxy:
                 return await self._streamed(request, payload, call)
             async with self._post(body) as answer:
                 data = await answer.read()
-                _settle(call, answer.status, data)
+                self._settle(call, answer.status, data)
                 return _passed_on(answer, data)
         except (ClientError, TimeoutError, OSError) as error:
             problem = f"the server behind the proxy failed: {type(error).__name__}: {error}"
@@ -138,8 +189,9 @@ class Proxy:
                     answer = await self._post(msgspec.json.encode(payload))  # it cannot count streams
             if answer.status != 200:
                 data = await answer.read()
-                _settle(call, answer.status, data)
+                self._settle(call, answer.status, data)
                 return _passed_on(answer, data)
+            self._take(call)
             return await _relay(request, answer, call, keep_usage=options.get("include_usage") is True)
         finally:
             answer.close()
@@ -156,6 +208,45 @@ class Proxy:
 
     async def _unknown(self, request: web.Request) -> web.StreamResponse:
         return _refusal(404, f"this proxy serves chat/completions and models, not {request.path}")
+
+    async def _get_or_post(self, route: str, body: bytes | None) -> tuple[int, bytes]:
+        """(status, body) of a GET, or with a body of a POST."""
+        assert self._session is not None
+        headers = {} if body is None else {"Content-Type": "application/json"}
+        async with self._session.request(
+            "GET" if body is None else "POST", f"{self._upstream}{route}", data=body, headers=headers
+        ) as answer:
+            return answer.status, await answer.read()
+
+    def _take(self, call: Call) -> None:
+        self._served.add(call.model)
+        call.take()
+
+    def _settle(self, call: Call, status: int, data: bytes) -> None:
+        """Notes in the meter what an answer that came whole was."""
+        if status == 200:
+            self._take(call)
+            completion = read_json(data)
+            if not isinstance(completion, dict) or not completion.get("choices"):
+                call.break_off(f"the server behind the proxy answered with no completion: {data[:200]!r}")
+            call.finish(completion)
+            return
+        words, settled = f"(HTTP {status}): {message_of(data)}", call.model in self._served
+        error: type[UsageError | InfrastructureError] = InfrastructureError if settled else UsageError
+        why = refused(status, data)
+        if status in _SERVERS_FAULT or status >= 500:
+            call.fail(f"the server behind the proxy answered HTTP {status}: {message_of(data)}")
+        elif why == "key":
+            call.refuse(error(f"the server behind the proxy refused the key in OPENAI_API_KEY {words}"))
+        elif why == "name":
+            call.refuse(
+                error(
+                    f"the server behind the proxy, {self._address}, has no model {call.model!r}, which the "
+                    f"agent asked for, or is no such server (--base-url; most end in /v1) {words}"
+                )
+            )
+        else:
+            call.fail()
 
     def _post(self, body: bytes) -> Any:
         assert self._session is not None
@@ -222,18 +313,6 @@ def _read_line(line: bytes, call: Call) -> bool:
         call.finish()  # before the agent sees it, and ends the rollout
         return False
     return call.read_chunk(read_json(value))
-
-
-def _settle(call: Call, status: int, data: bytes) -> None:
-    if status == 200:
-        completion = read_json(data)
-        if not isinstance(completion, dict) or not completion.get("choices"):
-            call.break_off(f"the server behind the proxy answered with no completion: {data[:200]!r}")
-        call.finish(completion)
-        return
-    fault = status in _SERVERS_FAULT or status >= 500
-    said = " ".join(data.decode("utf-8", "replace").split())[:300]
-    call.fail(f"the server behind the proxy answered HTTP {status}: {said}" if fault else "")
 
 
 def _passed_on(answer: ClientResponse, data: bytes) -> web.Response:

@@ -26,7 +26,15 @@ from typing import Any
 import msgspec
 
 from whale_bench.export.files import fresh
-from whale_bench.export.inspect_header import Totals, error_of, read_totals, results, spec, stats
+from whale_bench.export.inspect_header import (
+    Totals,
+    error_of,
+    read_totals,
+    results,
+    sampling_of,
+    spec,
+    stats,
+)
 from whale_bench.models.base import Message
 from whale_bench.records import Rollout, Segment
 from whale_bench.store import RunStore
@@ -104,7 +112,7 @@ def _zipped(path: Path, store: RunStore, totals: Totals) -> Iterator[Put]:
 
 def _header(store: RunStore, totals: Totals) -> dict[str, Any]:
     settings = store.settings
-    sampling = {name: settings[name] for name in ("temperature", "top_p", "top_k")}
+    sampling = sampling_of(settings)
     step = {"solver": "harness", "params": {"harness_id": settings["harness_id"]}}
     header = {
         "version": LOG_VERSION,
@@ -133,6 +141,7 @@ def sample_of(rollout: Rollout, totals: Totals) -> dict[str, Any]:
             "key": rollout.key,
             "stop_condition": rollout.stop_condition,
             "truncated": rollout.truncated,
+            "metered": rollout.metered,
             "format_ok": rollout.verdict.format_ok,
             "reward": rollout.verdict.reward,
             "error": rollout.error,

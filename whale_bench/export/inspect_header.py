@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from whale_bench.ledger import Ledger
+from whale_bench.models.base import SAMPLING
 from whale_bench.statistics import mean_at_k
 from whale_bench.store import RunStore
 from whale_envs.core import PROFILES
@@ -98,7 +99,7 @@ def spec(settings: Mapping[str, Any], totals: Totals) -> dict[str, Any]:
             "shuffled": False,
         },
         "model": totals.model,
-        "model_generate_config": {name: settings[name] for name in ("temperature", "top_p", "top_k")},
+        "model_generate_config": sampling_of(settings),
         "config": {"epochs": settings["k"], "epochs_reducer": ["mean"]},
         "packages": {"whale-envs": settings["versions"]["whale-envs"]},
         "scorers": [{"name": profile} for profile in _profiles(settings)],
@@ -108,6 +109,11 @@ def spec(settings: Mapping[str, Any], totals: Totals) -> dict[str, Any]:
             "gold": "not in this log; target is empty",
         },
     }
+
+
+def sampling_of(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """inspect_ai's GenerateConfig; an own agent has none."""
+    return {name: settings[name] for name in SAMPLING if name in settings}
 
 
 def results(settings: Mapping[str, Any], totals: Totals) -> dict[str, Any]:

@@ -27,7 +27,7 @@ ROWS = 64
 
 _PLAIN = (
     "key", "domain", "example_id", "sample", "seed", "harness_id", "weights_id", "opening", "stop_condition",
-    "truncated", "error", "prompt_tokens", "sampled_tokens", "tool_calls", "seconds",
+    "truncated", "error", "metered", "prompt_tokens", "sampled_tokens", "tool_calls", "seconds",
 )  # fmt: skip
 """Fields of a rollout that are columns as they are."""
 
@@ -107,8 +107,8 @@ def _messages(rollout: Rollout) -> Iterator[dict[str, str]]:
 def _schema(pa: Any) -> Any:
     text, whole, real, yes = pa.string(), pa.int64(), pa.float64(), pa.bool_()
     numbers = {
-        "sample": whole, "seed": whole, "truncated": yes, "prompt_tokens": whole, "sampled_tokens": whole,
-        "tool_calls": whole, "seconds": real,
+        "sample": whole, "seed": whole, "truncated": yes, "metered": yes, "prompt_tokens": whole,
+        "sampled_tokens": whole, "tool_calls": whole, "seconds": real,
     }  # fmt: skip
     columns = [(name, numbers.get(name, text)) for name in _PLAIN]
     columns += [("model", text), ("reward", real), ("correct", yes), ("standard", real), ("paper", real)]

@@ -6,13 +6,14 @@ The key is ANTHROPIC_API_KEY; a server of one's own needs none, and one whose ad
 gets that instead. How chats and replies are carried over, and thinking between the turns of a tool
 exchange, is in `anthropic_messages.py`.
 
-Every reply is streamed, as the API asks for long ones. Connection errors, time-outs, streams that break
-off or report an error, 408, 409, 429, 5xx (529 is "overloaded") and answers that are no message are
-retried here, not by the SDK, as often and as patiently as in `openai.py`, with `retry-after-ms` and
-`retry-after` honoured; then `UnansweredError` (infrastructure) is raised. Tokens that a failed attempt
-reported are counted as lost. A refused key, model, address or request raises `UsageError` until the
-first answer, and is infrastructure after it. A prompt too long for the model and a chat that the API
-does not take end the rollout (`ModelError`), and so does a refusal (finish reason "content_filter").
+Every reply is streamed, as the API asks for long ones. What is retried, how patiently, and how much an
+overloaded server (429, 529) is asked at a time is as for `openai/NAME` (`servers.py`), and not the SDK's;
+a stream that breaks off or reports an error, and an answer that is no message, are attempts without an
+answer. In the end `UnansweredError` (infrastructure) is raised. Tokens that a failed attempt reported are
+counted as lost, whatever the next one comes to. A refused key, model, address or request raises
+`UsageError` until the first answer, and is infrastructure after it. A prompt too long for the model and a
+chat that the API does not take end the rollout (`ModelError`), and so does a refusal (finish reason
+"content_filter").
 
 Sampling settings are sent only where they differ from the API's defaults (temperature 1, top_p 1, no
 top_k). Newer models refuse some, or some together: one that is refused is left out from then on, and
@@ -29,9 +30,7 @@ import contextlib
 import importlib.util
 import os
 import re
-import time
 from typing import Any, Self
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -42,9 +41,18 @@ from whale_bench.models.anthropic_messages import (
     to_tools,
     to_usage,
 )
-from whale_bench.models.base import Backend, Generation, Message, Request, UnansweredError, Usage
+from whale_bench.models.base import (
+    Backend,
+    CostlyRefusalError,
+    Generation,
+    Message,
+    Request,
+    UnansweredError,
+    Usage,
+)
 from whale_bench.models.http_retry import Patience, retry_after
 from whale_bench.models.openai import is_address
+from whale_bench.models.servers import Answer, Broken, Refusal, Server, Servers
 from whale_envs.errors import InfrastructureError, ModelError, UsageError
 
 ANTHROPIC_URL = "https://api.anthropic.com"
@@ -56,10 +64,10 @@ DEFAULT_TOKENS = 32_000
 OPTIONAL = ("top_k", "top_p", "temperature", "cache_control")
 """What a server may refuse and is then not sent; of two that it refuses together, the first."""
 
-PATIENCE = Patience(attempts=5)
+PATIENCE = Patience()
 """Of the stalls it bounds silence alone: every reply is streamed, so one that is at work says so."""
 
-_RETRIED = {408, 409, 425, 429}
+_PROBE_ATTEMPTS = 3
 _TOO_LONG = ("prompt is too long", "exceed context limit", "context window", "context length")
 _SHAPE = ("messages.", "messages:", "tool_use", "tool_result", "roles must alternate")
 """The chat itself is refused: an answer without its call, a call without its answer."""
@@ -74,24 +82,6 @@ _STATUS = {
     "overloaded_error": 529,
 }
 """HTTP status of an error that comes within a stream, whose own status was 200; all others are 500."""
-
-
-class _Refused(msgspec.Struct, frozen=True):
-    """An answer that is an error."""
-
-    status: int
-    words: str
-    wait: float | None = None
-    """Seconds that the server asks to wait."""
-    again: bool = True
-    """False where the server says that asking again is no use."""
-
-
-class _Broken(msgspec.Struct, frozen=True):
-    """No answer, or a part of one."""
-
-    words: str
-    usage: Usage = Usage()
 
 
 class AnthropicBackend(Backend):
@@ -118,22 +108,20 @@ class AnthropicBackend(Backend):
         if not is_address(url):
             raise UsageError(f"{source} must be an address such as {ANTHROPIC_URL}, got {url!r}")
         url = url.rstrip("/").removesuffix("/v1")
-        parts = urlsplit(url)
-        user, _, host = parts.netloc.rpartition("@")
         key = os.environ.get("ANTHROPIC_API_KEY", "").strip()
         if url == ANTHROPIC_URL and not key:
             raise UsageError(f"ANTHROPIC_API_KEY is not set, and {url} answers nobody without a key")
         self.name = f"anthropic/{model}"
         self.weights_id = f"remote:{model}"
         self.dropped: set[str] = set()
-        self.base_url = parts._replace(netloc=host).geturl()
+        self._servers = Servers([url], patience, lasting=lambda _: False)
+        self.base_url = self._servers.addresses
         self._model, self._url, self._patience = model, url, patience
-        self._key = "" if user else key
+        self._key = "" if self._servers.all[0].has_user else key
         self._most: int | None = None  # sampled tokens that the server allows
         self._memory = ThinkingMemory()
         self._client: Any = None
         self._errors: tuple[type[Exception], ...] = ()
-        self._answered = False
 
     async def __aenter__(self) -> Self:
         import anthropic  # a model client: loaded when it is used
@@ -148,6 +136,7 @@ class AnthropicBackend(Backend):
             max_retries=0,  # they are counted here
         )
         self._status_error: type[Exception] = anthropic.APIStatusError
+        self._timeouts = (anthropic.APITimeoutError, TimeoutError)
         self._errors = (anthropic.AnthropicError, httpx2.HTTPError, httpx2.StreamError, TimeoutError, OSError)
         return self
 
@@ -158,7 +147,12 @@ class AnthropicBackend(Backend):
         found = [f"the server refused {name}, so it was not sent" for name in sorted(self.dropped)]
         if self._most is not None:
             found.append(f"the server allows no more than {self._most} sampled tokens a turn")
-        return found
+        return found + self._servers.warnings()
+
+    def seconds(self) -> dict[str, float]:
+        """As of `OpenAIBackend`."""
+        held = self._servers.held_back_s
+        return {"held back": held} if held else {}
 
     async def probe(self) -> None:
         """Asks once for a reply of a token, which is no rollout and in no ledger.
@@ -168,40 +162,48 @@ class AnthropicBackend(Backend):
             InfrastructureError: the server does not answer.
         """
         with contextlib.suppress(ModelError):
-            await self.generate(Request(messages=(Message("user", "Hi"),), max_tokens=1))
+            await self._answer(
+                Request(messages=(Message("user", "Hi"),), max_tokens=1), attempts=_PROBE_ATTEMPTS
+            )
 
     async def generate(self, request: Request) -> Generation:
+        return await self._answer(request)
+
+    async def _answer(self, request: Request, *, attempts: int | None = None) -> Generation:
         if self._client is None:
             raise UsageError(f"{self.name} is used inside `async with backend:` only")
-        problem, lost = "no attempt was made", Usage()
-        attempt, began = 0, time.monotonic()
-        while attempt < self._patience.attempts and time.monotonic() - began < self._patience.give_up_s:
-            payload = self._payload(request)
-            found = await self._ask(payload)
-            wait = None
-            if isinstance(found, Generation):
-                return msgspec.structs.replace(found, usage=_sum(found.usage, lost))
-            if isinstance(found, _Broken):
-                problem, lost = found.words, _lose(lost, found.usage)
-            elif found.status in _RETRIED or found.status >= 500:
-                problem, wait = f"HTTP {found.status}: {found.words}", found.wait
-            else:
-                request = self._without_refused(request, payload, found)
-                continue  # asked again at once, with less: each time for another reason
-            attempt += 1
-            if isinstance(found, _Refused) and not found.again:
-                break
-            if attempt < self._patience.attempts:
-                await asyncio.sleep(
-                    self._patience.pause(attempt) if wait is None else min(wait, self._patience.most_wait_s)
-                )
-        failure = UnansweredError(f"{self.base_url} failed {attempt} times; last: {problem}")
-        failure.usage = lost
-        raise failure
+        lost = Usage()
 
-    async def _ask(self, payload: dict[str, Any]) -> "Generation | _Refused | _Broken":
+        async def send(_server: Server, _stalls: int) -> Generation | Answer | Broken:
+            nonlocal lost
+            found, spent = await self._attempt(payload)
+            lost = _lose(lost, spent)
+            return found
+
+        try:
+            while True:
+                payload = self._payload(request)
+                found = await self._servers.ask(send, attempts=attempts)
+                if isinstance(found, Generation):
+                    return msgspec.structs.replace(found, usage=_sum(found.usage, lost))
+                # asked again at once, with less: each time for another reason
+                request = self._without_refused(request, payload, found)
+        except ModelError as error:
+            if lost == Usage():
+                raise
+            refusal = CostlyRefusalError(error.reason, error.detail)
+            refusal.usage = lost
+            raise refusal from error
+        except InfrastructureError as error:
+            failure = UnansweredError(str(error))
+            failure.usage = lost
+            raise failure from error
+
+    async def _attempt(self, payload: dict[str, Any]) -> tuple[Generation | Answer | Broken, Usage]:
+        """One attempt, and what it cost where it came to nothing."""
         message: Any = None
         written: dict[int, str] = {}
+        timed_out, status = False, 0
         try:
             async with (
                 asyncio.timeout(self._patience.answer_s),
@@ -213,22 +215,27 @@ class AnthropicBackend(Backend):
                     elif event.type == "content_block_delta" and event.delta.type == "input_json_delta":
                         written[event.index] = written.get(event.index, "") + event.delta.partial_json
             if message is not None and message.stop_reason is not None:
-                generation = to_generation(message, written, self._memory)
-                self._answered = True
-                return generation
+                return to_generation(message, written, self._memory), Usage()
             problem = "the stream ended before the message" if message else "an answer that is no message"
         except self._errors as error:
-            if not isinstance(error, self._status_error):
-                problem = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-            else:
+            timed_out = isinstance(error, self._timeouts)
+            problem = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            if isinstance(error, self._status_error):
                 refused = _refused(error)
-                if message is None or refused.status not in _RETRIED | {500, 529}:
-                    return refused
-                problem = f"HTTP {refused.status}: {refused.words}"
+                status, words = refused.status, refused.body.decode()
+                if message is None:
+                    return refused, Usage()
+                if status < 500 and status not in (
+                    408,
+                    409,
+                    429,
+                ):  # whatever was sampled, it refuses the rest
+                    return refused, to_usage(message)
+                problem = f"HTTP {status}: {words}"
         except (ValueError, TypeError, LookupError, AttributeError, RuntimeError) as error:
             # the SDK checks no types: a malformed event fails wherever it is used
             problem = f"an answer that is no message: {type(error).__name__}: {error}"
-        return _Broken(" ".join(problem.split())[:300], to_usage(message))
+        return Broken(" ".join(problem.split())[:300], timed_out, status), to_usage(message)
 
     def _payload(self, request: Request) -> dict[str, Any]:
         sampling = request.sampling
@@ -253,11 +260,11 @@ class AnthropicBackend(Backend):
         extra = {n: v for n, v in asked.items() if v != defaults[n] and n not in self.dropped}
         return {**payload, "extra_body": extra} if extra else payload  # the SDK has no names for these
 
-    def _without_refused(self, request: Request, payload: dict[str, Any], found: _Refused) -> Request:
+    def _without_refused(self, request: Request, payload: dict[str, Any], found: Refusal) -> Request:
         """What to ask instead of a refused request; raises where asking again is no use."""
-        status, words = found.status, found.words
+        status, words = found.status, found.body.decode()
         low = words.lower()
-        refused: type[Exception] = InfrastructureError if self._answered else UsageError
+        refused: type[Exception] = InfrastructureError if found.settled else UsageError
         if status in (401, 403):
             raise refused(f"{self.base_url} refused the key in ANTHROPIC_API_KEY (HTTP {status}): {words}")
         if status == 404:
@@ -285,13 +292,14 @@ class AnthropicBackend(Backend):
         raise refused(f"{self.base_url} refused the request (HTTP {status}): {words}")
 
 
-def _refused(error: Any) -> _Refused:
-    """The SDK's error for an answer that is one, or for an error within a stream."""
+def _refused(error: Any) -> Answer:
+    """The SDK's error for an answer that is one, or for an error within a stream; the body is its words."""
     status, headers = error.status_code, error.response.headers
     if status < 400:
         status = _STATUS.get(str(error.type), 500)
     words = " ".join(str(error.api_message or error.message).split())[:300]
-    return _Refused(status, words, retry_after(headers), headers.get("x-should-retry") != "false")
+    final = headers.get("x-should-retry") == "false"
+    return Answer(status, words.encode("utf-8", "replace"), retry_after(headers), final)
 
 
 def _room(words: str) -> int | None:

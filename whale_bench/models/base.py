@@ -18,7 +18,7 @@ from typing import Any, Literal, Protocol, Self, runtime_checkable
 
 import msgspec
 
-from whale_envs.errors import InfrastructureError
+from whale_envs.errors import InfrastructureError, ModelError
 
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter", "context_length"]
 """The last two end the rollout as a `ModelError` of that name would, and what was used is known."""
@@ -42,6 +42,10 @@ class Sampling(msgspec.Struct, frozen=True):
     top_p: float = 1.0
     top_k: int = 20
     """0 switches the cut off."""
+
+
+SAMPLING = Sampling.__struct_fields__
+"""Names of the settings that every model has and an own agent has not."""
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -79,6 +83,12 @@ class Usage(msgspec.Struct, frozen=True):
 
 class UnansweredError(InfrastructureError):
     """A server failed after its retries; `usage` is what the attempts had cost, as `lost_…_tokens`."""
+
+    usage = Usage()
+
+
+class CostlyRefusalError(ModelError):
+    """A `ModelError` after attempts that had cost tokens; `usage` has them, as `lost_…_tokens`."""
 
     usage = Usage()
 

@@ -33,8 +33,9 @@ import msgspec
 
 from whale_bench.models.base import Backend, Generation, Message, Request
 from whale_bench.models.http_retry import Patience
+from whale_bench.models.http_servers import HttpServers
 from whale_bench.models.openai_reply import ChatReader, message_of, of_template, refused
-from whale_bench.models.servers import Refusal, Server, Servers
+from whale_bench.models.servers import Refusal, Server
 from whale_envs.errors import InfrastructureError, ModelError, UsageError
 
 PATIENCE = Patience()
@@ -74,7 +75,7 @@ class OpenAIBackend(Backend):
         self.name = f"openai/{model}"
         self.weights_id = f"remote:{model}"
         self.dropped: set[str] = set()
-        self._servers = Servers(_addresses(base_url), patience, lasting=of_template)
+        self._servers = HttpServers(_addresses(base_url), patience, lasting=of_template)
         self.base_url = self._servers.addresses
         self._model, self._limit = model, "max_tokens"
         self._reader = ChatReader()
@@ -125,7 +126,7 @@ class OpenAIBackend(Backend):
             raise UsageError(f"{self.name} is used inside `async with backend:` only")
         while True:
             payload = self._payload(request)
-            found = await self._servers.ask(
+            found = await self._servers.post(
                 self.route,
                 msgspec.json.encode(payload),
                 self._read,

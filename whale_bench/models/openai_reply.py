@@ -11,13 +11,13 @@ Not covered: what is asked instead of a refused request, see `openai.py`; tool c
 """
 
 import json
+import re
 from typing import Any, Literal
 
 import msgspec
 
 from whale_bench.models.base import FinishReason, Generation, Usage
 from whale_bench.text import scrub, scrub_all
-from whale_envs.errors import ModelError
 from whale_envs.text import split_thinking
 
 Refused = Literal["key", "name", "context_length", "content_filter", "chat_template", "setting"]
@@ -35,12 +35,20 @@ _TEMPLATE = (
 _NO_TEMPLATE = ("no chat template", "provide a chat template", "have a chat template", "template is not set")
 """The server itself lacks a template, which no other messages would mend."""
 
+_UNKNOWN_MODEL = re.compile(
+    r"model_not_found|(unknown|invalid|no such|unrecognized|nonexistent) model\b|"
+    r"\bmodel\b.{0,160}?(not found|does ?n.t exist|does not exist|"
+    r"is not (a )?(valid|available|loaded|served))"
+)
+"""Some servers say with a 400 that they have no such model."""
+
 _MOST_TOKENS = 2**53
 _FINISH: dict[str, FinishReason] = {
     "length": "length",
     "max_tokens": "length",
     "tool_calls": "tool_calls",
     "function_call": "tool_calls",
+    "content_filter": "content_filter",
 }
 """The server's words for a reply's end; all others are "stop"."""
 
@@ -79,11 +87,7 @@ class ChatReader:
         self._decoder = msgspec.json.Decoder(_Completion)
 
     def read(self, body: bytes) -> Generation | None:
-        """The turn in an answer; None where that is no chat completion, or one nested too deep.
-
-        Raises:
-            ModelError: "content_filter".
-        """
+        """The turn in an answer; None where that is no chat completion, or one nested too deep."""
         try:
             try:
                 completion = self._decoder.decode(body)
@@ -102,6 +106,8 @@ def refused(status: int, body: bytes) -> Refused:
     if status in (404, 405):
         return "name"
     low = message_of(body).lower()
+    if status == 400 and _UNKNOWN_MODEL.search(low):
+        return "name"
     if status == 413 or any(sign in low for sign in _TOO_LONG):
         return "context_length"
     if any(sign in low for sign in _FILTERED):
@@ -160,8 +166,6 @@ def _generation(completion: _Completion) -> Generation:
     reasoning, text = split_thinking(raw)
     if separate := plain_text(message.get("reasoning_content") or message.get("reasoning")):
         reasoning, raw = separate, f"<think>{separate}</think>{raw}"
-    if finish == "content_filter":
-        raise ModelError("content_filter", text[:200])
     calls: Any = message.get("tool_calls")
     calls = [scrub_all(call) for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
     prompt_ids, sampled_ids = _ids(completion.prompt_token_ids), _ids(choice.token_ids)

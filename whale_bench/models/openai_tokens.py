@@ -127,8 +127,6 @@ class OpenAITokens(OpenAIBackend, TokenBackend):
             return None
         choice = completion.choices[0]
         ids = tuple(choice.token_ids)
-        if choice.finish_reason == "content_filter":
-            raise ModelError("content_filter", self.decode(ids)[:200])
         reasoning, text = split_thinking(self._chat.decode(ids, skip_special_tokens=True))
         return Generation(
             text=text,

@@ -9,6 +9,7 @@ Not covered: what a backend does, see `base.py`.
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from whale_bench.agents.names import KINDS as OWN_KINDS
 from whale_bench.agents.names import is_own_agent
@@ -33,7 +34,11 @@ LOADED = ("local/", "vllm/")
 
 
 def load_backend(
-    name: str, *, base_url: str | Sequence[str] | None = None, tokenizer: str | None = None
+    name: str,
+    *,
+    base_url: str | Sequence[str] | None = None,
+    tokenizer: str | None = None,
+    directory: str | None = None,
 ) -> Backend:
     """The backend of that name; heavy libraries are imported only when asked for.
 
@@ -41,6 +46,7 @@ def load_backend(
         name: one of `KINDS`.
         base_url: the server of openai/NAME, or several that serve the same model.
         tokenizer: a folder with the tokenizer of openai/NAME: prompts are then sent as token ids.
+        directory: where a relative path to weights begins; None for the working directory.
 
     Raises:
         UnknownNameError: no such kind of model.
@@ -69,11 +75,11 @@ def load_backend(
     if kind == "local":
         from whale_bench.models.local import LocalBackend
 
-        return LocalBackend.load(rest)
+        return LocalBackend.load(_path(rest, directory))
     if kind == "vllm":
         from whale_bench.models.vllm_backend import VllmBackend
 
-        return VllmBackend.load(rest)
+        return VllmBackend.load(_path(rest, directory))
     raise UnknownNameError("model", name, KINDS)
 
 
@@ -88,6 +94,13 @@ def one_address(name: str, base_url: str | Sequence[str] | None) -> str | None:
     if len(base_url) > 1:
         raise UsageError(f"{name} takes one --base-url, got {len(base_url)}: {', '.join(base_url)}")
     return base_url[0] if base_url else None
+
+
+def _path(rest: str, directory: str | None) -> str:
+    """A folder of weights as it is found from here; a name such as smollm2 as it is."""
+    if directory is None or Path(directory) == Path.cwd() or not Path(directory, rest).is_dir():
+        return rest
+    return str(Path(directory, rest))
 
 
 def _openai(name: str, base_url: str | Sequence[str] | None, tokenizer: str | None) -> Backend:

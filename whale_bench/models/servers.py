@@ -1,33 +1,33 @@
 """One or several servers of one model: who is asked next, how much at a time, and when again.
 
-    servers = Servers(["http://a:8000/v1", "http://b:8000/v1"], Patience(), lasting=of_template)
-    async with servers:
-        found = await servers.ask("/chat/completions", body, read)    # a Generation, or a `Refusal`
+    servers = Servers(["http://a/v1", "http://b/v1"], Patience(), lasting=of_template)
+    found = await servers.ask(send)    # a Generation, or a `Refusal`; `send(server, stalls)` is one attempt
 
-A request goes to the server with the fewest in flight. Connection errors, time-outs, stalls
-(`http_retry.py`), 408, 409, 425, 429, 5xx and answers that `read` makes nothing of are retried, at once
-where another server was not tried yet. A server that fails three times in a row is rested, for longer
-each time, and tried again; a request fails when its attempts are used up, on whichever servers.
+A request goes to the server with the fewest in flight. Attempts without an answer (`Broken`), 408, 409,
+425, 429, 5xx and answers that are no reply are made again, at once where another server was not tried
+yet, and as late as a server asks for. A server that fails three times in a row is rested, for longer each
+time, and tried again; a request fails when its attempts are used up, on whichever servers.
 
 A server that is overloaded (429, 503, 529, time-outs for a fifth of its answers) gets less at a time:
 half of what it had in flight, at most once per round trip, and one more for each round of answers after
 that.
 
-Not covered: what a refusal means, see `openai_reply.py`; sessions that stay with one server.
+Not covered: the traffic (`http_servers.py`, `anthropic_api.py`); what a refusal means
+(`openai_reply.py`); sessions that stay with one server.
 """
 
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
 from whale_bench.models.base import Generation
-from whale_bench.models.http_retry import Pace, Patience, retry_after
+from whale_bench.models.http_retry import Patience
 from whale_bench.models.openai_reply import message_of
-from whale_envs.errors import InfrastructureError, ModelError
+from whale_envs.errors import InfrastructureError
 
 _RETRIED = {408, 409, 425, 429}
 _OVERLOADED = {429, 503, 529}
@@ -51,6 +51,30 @@ class Refusal(NamedTuple):
     address: str
     settled: bool
     """Whether there were replies before, so that the settings were right then."""
+
+
+class Answer(NamedTuple):
+    """What a server said that is no reply."""
+
+    status: int
+    body: bytes
+    wait: float | None = None
+    """Seconds that it asks to wait."""
+    final: bool = False
+    """Whether it says that asking again is no use."""
+
+
+class Broken(NamedTuple):
+    """An attempt without an answer, or with a part of one."""
+
+    problem: str
+    timed_out: bool = False
+    status: int = 0
+    """Of the error that an answer broke off with."""
+
+
+Send = Callable[["Server", int], Awaitable[Generation | Answer | Broken]]
+"""One attempt at a server, after so many that timed out."""
 
 
 @dataclass(slots=True, eq=False)
@@ -115,10 +139,7 @@ class Server:
 class _Try:
     """A request and what its attempts have come to."""
 
-    route: str
-    body: bytes
-    read: Callable[[bytes], Generation | None]
-    max_tokens: int | None
+    send: Send
     only: Server | None
     began: float = field(default_factory=time.monotonic)
     attempts: int = 0
@@ -127,6 +148,8 @@ class _Try:
     """Servers since the last wait."""
     wait: float | None = None
     """What the last server asked for."""
+    over: bool = False
+    """Whether the last server said that asking again is no use."""
     problem: str = "no attempt was made"
 
 
@@ -145,43 +168,11 @@ class Servers:
         self.held_back_s = 0.0
         """Summed over requests that waited for an overloaded server."""
         self._lasting = lasting
-        self._pace = Pace()
         self._waiting: deque[asyncio.Future[None]] = deque()
-        self._failures: tuple[type[Exception], ...] = ()
-        self._timeout: Any = None
 
     @property
     def addresses(self) -> str:
         return ", ".join(server.address for server in self.all)
-
-    @property
-    def is_open(self) -> bool:
-        return self._timeout is not None
-
-    async def open(self, key: str) -> None:
-        """Opens connections; a server without a user name in its address gets `key`, unless empty."""
-        import aiohttp  # a model client: loaded when it is used
-
-        patience = self.patience
-        self._timeout = aiohttp.ClientTimeout
-        timeout = aiohttp.ClientTimeout(
-            patience.answer_s, sock_connect=patience.connect_s, sock_read=patience.silence_s
-        )
-        for server in self.all:
-            headers = {"Content-Type": "application/json"}
-            if key and not server.has_user:
-                headers["Authorization"] = f"Bearer {key}"
-            server.session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0),  # the engine bounds what is in flight
-                headers=headers,
-                timeout=timeout,
-            )
-        self._failures = (aiohttp.ClientError, asyncio.TimeoutError, ConnectionError)
-
-    async def close(self) -> None:
-        for server in self.all:
-            if server.session is not None:
-                await server.session.close()
 
     def warnings(self) -> list[str]:
         """How the servers fared, where that was not well."""
@@ -197,30 +188,19 @@ class Servers:
         return told
 
     async def ask(
-        self,
-        route: str,
-        body: bytes,
-        read: Callable[[bytes], Generation | None],
-        *,
-        max_tokens: int | None = None,
-        only: Server | None = None,
-        attempts: int | None = None,
+        self, send: Send, *, only: Server | None = None, attempts: int | None = None
     ) -> Generation | Refusal:
         """What the servers make of a request.
 
         Args:
-            route: behind the address, with its slash.
-            body: JSON.
-            read: the reply in an answer; None where there is none.
-            max_tokens: the most that `body` asks for, for telling a stall.
+            send: makes one attempt.
             only: ask this one alone.
             attempts: instead of the patience's.
 
         Raises:
-            ModelError: by `read`.
             InfrastructureError: every attempt failed.
         """
-        now, most = _Try(route, body, read, max_tokens, only), attempts or self.patience.attempts
+        now, most = _Try(send, only), attempts or self.patience.attempts
         while now.attempts < most and time.monotonic() - now.began < self.patience.give_up_s:
             server = only or self._choose(now.tried) or await self._slot(now.tried)
             server.in_flight += 1
@@ -232,6 +212,8 @@ class Servers:
                     self._wake()
             if found is not None:
                 return found
+            if now.over:
+                break
             now.tried.add(server.url)
             if now.attempts < most and (only or not self._untried(now.tried)):
                 now.tried.clear()
@@ -242,37 +224,33 @@ class Servers:
     async def _attempt(self, server: Server, now: _Try) -> Generation | Refusal | None:
         """One attempt; None where another may do better."""
         sent_at, now.wait = time.monotonic(), None
-        try:
-            status, data, now.wait = await self._post(server, now)
-        except self._failures as error:
+        found = await now.send(server, now.stalls)
+        if isinstance(found, Generation):
+            server.answered()
+            return found
+        if isinstance(found, Broken):
             now.attempts += 1
-            now.problem = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-            if isinstance(error, asyncio.TimeoutError):
-                now.stalls += 1
+            now.stalls += found.timed_out
+            now.problem = found.problem
+            if found.timed_out or found.status in _OVERLOADED:
                 server.overloaded(sent_at)
-            server.failed(self.patience)
+            if found.status not in _OVERLOADED:
+                server.failed(self.patience)
             return None
-        if status == 200:
-            try:
-                generation = now.read(data)
-            except ModelError:
-                server.answered()
-                raise
-            if generation is not None:
-                server.answered()
-                self._pace.add(time.monotonic() - sent_at, generation.usage.sampled_tokens)
-                return generation
-            now.problem = f"an answer that is no completion: {data[:200]!r}"
-        elif self._lasts(server, now, status, data):
+        if found.status == 200:
+            now.problem = f"an answer that is no completion: {found.body[:200]!r}"
+        elif self._lasts(server, now, found.status, found.body):
             asked = [server] if now.only else self.all
-            return Refusal(status, data, server.address, any(s.replied for s in asked))
+            return Refusal(found.status, found.body, server.address, any(s.replied for s in asked))
         else:
-            now.problem = f"HTTP {status}: {message_of(data)}"
-        if status in _OVERLOADED:
+            now.problem = f"HTTP {found.status}: {message_of(found.body)}"
+        if found.status in _OVERLOADED:
             server.overloaded(sent_at)
         else:
             server.failed(self.patience)
-        if status != 429 or now.wait is None or now.wait < _NAMED_WAIT_S:
+        now.over = found.final
+        now.wait = None if found.wait is None else min(found.wait, self.patience.most_wait_s)
+        if found.status != 429 or now.wait is None or now.wait < _NAMED_WAIT_S:
             now.attempts += 1
         return None
 
@@ -283,22 +261,6 @@ class Servers:
         if status in _ELSEWHERE and not now.only and any(s.replied for s in self.all if s is not server):
             return False
         return status < 500 or self._lasting(data)
-
-    async def _post(self, server: Server, now: _Try) -> tuple[int, bytes, float | None]:
-        """(status, body, seconds that the server asks to wait)."""
-        more = {}
-        bound = self._pace.stalled_after(self.patience, now.max_tokens)
-        if bound is not None:
-            total = min(bound * 2.0**now.stalls, self.patience.answer_s)
-            more["timeout"] = self._timeout(
-                total, sock_connect=self.patience.connect_s, sock_read=self.patience.silence_s
-            )
-        async with server.session.post(server.url + now.route, data=now.body, **more) as response:
-            data = await response.read()
-            if response.status == 200:
-                return 200, data, None
-            wait = retry_after(response.headers)
-            return response.status, data, None if wait is None else min(wait, self.patience.most_wait_s)
 
     def _choose(self, tried: set[str]) -> Server | None:
         """The server to ask next; None where all that are awake are full."""

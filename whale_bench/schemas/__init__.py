@@ -109,6 +109,7 @@ def _event() -> dict[str, Any]:
 
 def _run() -> dict[str, Any]:
     """The plan, whose unset options are left out of the file, and what it was resolved to."""
+    from whale_bench.models.base import SAMPLING
     from whale_bench.plan import EvalPlan
 
     plan = _schema_of(EvalPlan)["$defs"]["EvalPlan"]
@@ -118,7 +119,7 @@ def _run() -> dict[str, Any]:
         described |= kinds[0] if kinds else {}
         if described.get("default", 0) is None:
             del described["default"]
-    always = [field.name for field in fields(EvalPlan) if field.default is not None]
+    always = {field.name for field in fields(EvalPlan) if field.default is not None}.difference(SAMPLING)
     return {
         "type": "object",
         "properties": plan["properties"] | rest["properties"],

@@ -16,6 +16,7 @@ Not covered: drawing (`static/`), and anything that is not in the rollout's line
 
 import json
 import re
+from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from typing import Any, Literal
 
@@ -60,7 +61,7 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     actor: Literal["harness", "model", "environment", "verdict"]
     turn: int
-    """From 1; the verdict has that of the last turn."""
+    """From 1, one for each action or nudge; the verdict has that of the last."""
     title: str
     blocks: list[Block] = []
     facts: list[tuple[str, str]] = []
@@ -104,14 +105,14 @@ def replay_of(rollout: Rollout) -> Replay:
     if rollout.domain == "chess_puzzles":
         boards = walk(rollout.opening, [(s.action, s.observation) for s in rollout.steps])
     last: list[int] = []
-    for number, (segment, step) in enumerate(zip_longest(rollout.segments, rollout.steps)):
+    for number, (segments, step) in enumerate(_turns(rollout)):
         shown = boards[min(number, len(boards) - 1)] if boards else None
-        if segment is not None:
+        for segment in segments:
             indices = [_intern(message, messages, sent) for message in segment.messages]
             frames += [_shows(number, indices, last, segment, shown), _model(number, segment, shown)]
             last = indices
         if step is not None:
-            frames.append(_answer(number, step, segment, shown))
+            frames.append(_answer(number, step, segments[-1] if segments else None, shown))
     frames.append(_verdict(rollout, boards[-1] if boards else None, frames))
     verdict = rollout.verdict
     return Replay(
@@ -144,6 +145,17 @@ def text_blocks(text: str) -> list[Block]:
         blocks.append(Block("python", fence[1].rstrip("\n")))
         start = fence.end(1)
     return blocks + _plain(text[start:])
+
+
+def _turns(rollout: Rollout) -> Iterator[tuple[Sequence[Segment], Step | None]]:
+    """Every step with the calls that led to it; calls that led to none come last."""
+    begin = 0
+    for number, step in enumerate(rollout.steps):
+        end = max(begin, number + 1 if step.calls is None else step.calls)
+        yield rollout.segments[begin:end], step
+        begin = end
+    if rest := rollout.segments[begin:]:
+        yield rest, None
 
 
 def _plain(text: str) -> list[Block]:
@@ -243,7 +255,7 @@ def _verdict(rollout: Rollout, shown: Shown | None, frames: list[Frame]) -> Fram
     boards = [frame.board for frame in frames if frame.board]
     return Frame(
         actor="verdict",
-        turn=max(1, len(rollout.segments)),
+        turn=frames[-1].turn if frames else 1,
         title=word + ("" if verdict.reason == word else f": {_line(verdict.reason)}"),
         blocks=blocks,
         facts=facts,

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -11,9 +12,11 @@ from pathlib import Path
 import pytest
 from agent_fakes import EXAMPLES, ask, play_own
 from bench_fakes import alive, children, results, run, wait_for
+from msgspec.structs import replace
 
 from whale_bench import EvalPlan
 from whale_bench.agents.host import OwnAgent, ProcessLostError
+from whale_bench.agents.process import AgentProcess
 from whale_bench.ledger import Charge, Ledger
 from whale_envs.errors import AgentError
 
@@ -190,6 +193,64 @@ async def act(o):
         assert isinstance(again[1], list)
         assert isinstance(again[2], list)
         assert again[1] != again[2]
+
+
+async def test_a_hang_in_a_process_that_has_played_before_is_not_waited_for_again(lines_agent: Write) -> None:
+    body = 'm["type"] == "start" and m["observation"] != "hang" and say(rollout=m["rollout"], action="x")'
+    async with OwnAgent(lines_agent(body), seconds=0.3) as agent:
+        assert await ask(agent, "a") == ["x"]
+        starts = 0
+
+        async def counted(**how: bool):  # type: ignore[no-untyped-def]
+            nonlocal starts
+            starts += 1
+            return await take(**how)
+
+        take, agent.take = agent.take, counted  # type: ignore[method-assign]
+        with pytest.raises(AgentError, match="agent_timeout: no answer within"):
+            await ask(agent, "hang")
+        assert starts == 1
+
+
+async def test_an_answer_that_comes_after_its_time_breaks_nothing(python_agent: Write) -> None:
+    source = """
+import asyncio
+events = {}
+async def act(o, info):
+    if o == "late":
+        await events.setdefault("go", asyncio.Event()).wait()
+    if o == "let go":
+        events.setdefault("go", asyncio.Event()).set()
+    return o
+"""
+    async with OwnAgent(python_agent(source), seconds=0.5) as agent:
+        async with (
+            agent.play("steady", _opening("a"), []) as steady,
+            agent.play("b", _opening("b"), []) as late,
+        ):
+            assert [await steady.begin(), await late.begin()] == ["a", "b"]
+            waiting = asyncio.create_task(late.observe("late", "ok", ""))
+            while not waiting.done():
+                await steady.observe("b", "ok", "")  # the process is at work, so it is not ended
+            with pytest.raises(AgentError, match="agent_timeout"):
+                await waiting
+            # the rollout has not left yet, as while its open calls are waited for
+            assert await steady.observe("let go", "ok", "") == "let go"
+            assert await steady.observe("still there", "ok", "") == "still there"
+        assert await ask(agent, "next") == ["next"]
+
+
+async def test_a_cancelled_question_is_answered_before_the_rollout_leaves(lines_agent: Write) -> None:
+    body = 'm["type"] == "start" and say(rollout=m["rollout"], action=m["observation"])'
+    process = await AgentProcess.start(shlex.split(lines_agent(body)[8:]), os.environ, key="", seconds=20)
+    for rollout in ("r1", "r2"):
+        process.join(rollout)
+    waiting = asyncio.create_task(process.ask(replace(_opening("x"), rollout="r1"), 20))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    assert (await process.ask(replace(_opening("y"), rollout="r2"), 20)).action == "y"
+    assert (process.broken, process.owes) == ("", False)
+    await process.close()
 
 
 def _opening(text: str):  # type: ignore[no-untyped-def]

@@ -18,8 +18,10 @@ from whale_bench.agents.metering import Meter
 from whale_bench.agents.proxy import Proxy
 from whale_bench.engine import LostRolloutError
 from whale_bench.ledger import Ledger
+from whale_bench.models.http_retry import Patience
 from whale_bench.records import Segment
-from whale_envs import UsageError
+from whale_bench.view.replay import replay_of
+from whale_envs import InfrastructureError, UsageError
 
 Write = Callable[..., str]
 
@@ -163,6 +165,7 @@ async def test_a_rollout_that_fails_with_the_server_is_missing_and_not_wrong(
     [problem] = summary.problems
     assert problem.startswith("the server behind the proxy ")
     assert "then the agent failed" in problem
+    assert len(server.probes) == 1
     with ledger(tmp_path / "run") as found:
         missing = found.totals("missing")["test"]
     calls = 1 if isinstance(answer, Answer) else 2  # garbage may have cost tokens; nobody knows how many
@@ -203,12 +206,149 @@ def act(o):
 
 
 async def test_a_refusal_that_is_the_agents_own_doing_is_scored(python_agent: Write) -> None:
-    async with serve(lambda p, n: Answer(404, "no model m")) as server, OwnAgent(
+    async with serve(lambda p, n: Answer(400, "temperature must be a number")) as server, OwnAgent(
         python_agent(BY_INFO), base_url=server.url
     ) as agent:  # fmt: skip
         row = await play_own(agent)
     assert (row.stop_condition, row.verdict.reward) == ("agent_error", 0.0)
-    assert "HTTP Error 404" in row.error
+    assert "HTTP Error 400" in row.error
+
+
+SWALLOWS = """
+def act(o, info):
+    for model in NAMES:
+        try:
+            return text(o, key=info['api_key'], url=info['base_url'], model=model)
+        except Exception:
+            pass
+    return "I know nothing"
+"""
+UNKNOWN = {
+    "key": (Answer(401, "bad key"), "refused the key in OPENAI_API_KEY"),
+    "forbidden": (Answer(403, "not for you"), "refused the key in OPENAI_API_KEY"),
+    "name": (Answer(404, "no such thing"), "has no model 'wrong', which the agent asked for"),
+    "name, said with a 400": (Answer(400, "The model `wrong` does not exist."), "has no model 'wrong'"),
+    "name, as a code": (Answer(400, b'{"error": {"code": "model_not_found"}}'), "has no model 'wrong'"),
+}
+
+
+@pytest.mark.parametrize("case", UNKNOWN)
+async def test_what_a_server_would_refuse_of_everyone_stops_the_run_even_where_the_agent_goes_on(
+    python_agent: Write, tmp_path: Path, case: str
+) -> None:
+    answer, words = UNKNOWN[case]
+    async with serve(lambda p, n: answer) as server:
+        with pytest.raises(UsageError, match=words):
+            await evaluated(
+                python_agent(CALLS + "NAMES = ['wrong']" + SWALLOWS), server, tmp_path / "run", concurrency=2
+            )
+    assert results(tmp_path / "run") == {}
+
+
+@pytest.mark.parametrize("case", UNKNOWN)
+async def test_what_a_server_refuses_after_it_has_answered_leaves_rollouts_missing(
+    python_agent: Write, tmp_path: Path, case: str
+) -> None:
+    answer, words = UNKNOWN[case]
+    async with serve(lambda p, n: said("no", 3, 1) if n < 2 else answer) as server:
+        source = python_agent(CALLS + "NAMES = ['wrong']" + SWALLOWS)
+        summary = await evaluated(source, server, tmp_path / "run", n=3, k=1, concurrency=1)
+    assert (summary.rollouts, len(summary.missing)) == (1, 2)
+    [problem] = summary.problems
+    assert words in problem
+
+
+async def test_an_agent_that_falls_back_on_another_model_goes_on(python_agent: Write) -> None:
+    def reply(payload: dict[str, Any], n: int) -> Any:
+        return said("e9", 5, 1) if payload["model"] == "right" else Answer(404, "no such model")
+
+    source = CALLS + "NAMES = ['wrong', 'right']" + SWALLOWS
+    async with serve(reply) as server, OwnAgent(python_agent(source), base_url=server.url) as agent:
+        row = await play_own(agent)
+    assert (row.stop_condition, row.prompt_tokens) == ("malformed", 10)
+
+
+PROBES = {
+    "key": (Answer(401, "bad key"), UsageError, "refused the key in OPENAI_API_KEY"),
+    "page": (b"<html>", UsageError, "is no OpenAI-compatible server"),
+    "down": (Answer(503, "starting"), InfrastructureError, "failed 3 times; last: HTTP 503: starting"),
+    "gone": (HANG_UP, InfrastructureError, "is --base-url right, and does the server run"),
+}
+
+
+@pytest.mark.parametrize("case", PROBES)
+async def test_a_probe_finds_a_wrong_server_before_there_is_a_folder(
+    python_agent: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    answer, kind, words = PROBES[case]
+    monkeypatch.setitem(Proxy.__init__.__kwdefaults__, "patience", Patience(backoff_s=0.0))  # type: ignore[arg-type]
+    async with serve(lambda p, n: "hm", probe=lambda p, n: answer) as server:
+        with pytest.raises(kind, match=words):
+            await evaluated(python_agent(BY_INFO), server, tmp_path / "run")
+        assert (server.requests, (tmp_path / "run").exists()) == ([], False)
+
+
+async def test_a_probe_finds_a_wrong_path_and_takes_every_server_that_is_one(python_agent: Write) -> None:
+    async with serve(lambda p, n: "hm") as server, Proxy(server.url.removesuffix("/v1")) as proxy:
+        with pytest.raises(UsageError, match="most end in /v1"):
+            await proxy.probe()
+    for answer in (
+        Answer(400, "messages: missing"),
+        Answer(422, "?"),
+        Answer(404, "model ''"),
+        Answer(500),
+        "x",
+    ):
+        async with (
+            serve(lambda p, n: "", probe=lambda p, n, a=answer: a) as server,
+            Proxy(server.url) as proxy,
+        ):  # type: ignore[misc]
+            await proxy.probe()
+        assert [h["Authorization"] for h in server.headers] in (
+            [],
+            ["Bearer sk-secret"],
+        )  # /models, of the 404
+    async with (
+        serve(lambda p, n: "", probe=lambda p, n: Answer(503) if n < 2 else "x") as server,
+        Proxy(server.url, patience=Patience(backoff_s=0.0)) as proxy,
+    ):
+        await proxy.probe()
+
+
+async def test_a_call_of_unknown_size_is_flagged_and_the_others_are_charged(
+    python_agent: Write, tmp_path: Path
+) -> None:
+    async with serve(lambda p, n: completion("no") if n == 1 else said("no", 3, 1)) as server:
+        summary = await evaluated(python_agent(BY_INFO), server, tmp_path / "run", n=1, k=1)
+    assert (summary.prompt_tokens, summary.sampled_tokens, summary.complete) == (None, None, True)
+    with ledger(tmp_path / "run") as found:
+        charged = found.charged()["test"]
+    assert (charged.prompt_tokens, charged.sampled_tokens, charged.model_calls) == (3, 1, 2)
+    assert charged.unmetered_tokens
+
+
+async def test_each_step_knows_the_calls_that_led_to_it(python_agent: Write) -> None:
+    source = (
+        CALLS
+        + """
+class A:
+    turn = 0
+    def act(self, o, info):
+        self.turn += 1
+        to = {"key": info["api_key"], "url": info["base_url"]}
+        return [text(f"{self.turn}.{i}", **to) for i in range(self.turn)][-1]
+"""
+    )
+    async with serve(lambda p, n: said("no", 3, 1)) as server, OwnAgent(
+        python_agent(source, "A"), base_url=server.url
+    ) as agent:  # fmt: skip
+        row = await play_own(agent)
+    assert [step.calls for step in row.steps] == [1, 3]
+    frames = replay_of(row).frames
+    assert [(frame.actor[:3], frame.turn) for frame in frames] == [
+        *(("har", 1), ("mod", 1), ("env", 1)),
+        *(("har", 2), ("mod", 2), ("har", 2), ("mod", 2), ("env", 2), ("ver", 2)),
+    ]
 
 
 async def test_a_dead_server_loses_the_rollout(python_agent: Write) -> None:

@@ -290,6 +290,42 @@ def test_a_run_of_an_own_agent_is_equal_at_any_concurrency_and_can_be_resumed(
         run(None, tmp_path / "whole")
 
 
+def test_a_run_of_relative_paths_goes_on_from_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
+    for folder in (home, elsewhere):
+        folder.mkdir()
+    (home / "beside.py").write_text("MOVE = 'e2e4'\n")
+    source = "import os\nfrom beside import MOVE\ndef act(o): return MOVE + open('data.txt').read()\n"
+    (home / "mine.py").write_text(source)
+    (home / "data.txt").write_text("?")
+    program = """
+import json, sys
+print(json.dumps({"type": "hello", "version": 1}), flush=True)
+for line in sys.stdin:
+    m = json.loads(line)
+    if m["type"] != "end":
+        print(json.dumps({"rollout": m["rollout"], "action": open("data.txt").read()}), flush=True)
+"""
+    (home / "lines").write_text(f"#!{sys.executable}{program}")
+    (home / "lines").chmod(0o755)
+    for number, name in enumerate(
+        ("agent:mine.py:act", "agent:mine:act", "process:./lines", "process:./lines data.txt")
+    ):
+        run_folder = tmp_path / f"run{number}"
+        monkeypatch.chdir(home)
+        before = run(EvalPlan(domain="chess_puzzles", model=name, n=2, k=1), run_folder)
+        settings = tomllib.loads((run_folder / "run.toml").read_text())
+        assert (settings["model"], settings["directory"]) == (name, str(home))
+        assert not {"temperature", "top_p", "top_k"} & settings.keys()
+        [part] = run_folder.glob("rollouts-*.jsonl")
+        part.write_bytes(part.read_bytes().splitlines(keepends=True)[0])
+        monkeypatch.chdir(elsewhere)
+        assert plain(run(None, run_folder)) == plain(before)
+        assert before.complete
+
+
 async def ids(*names: str) -> list[str]:
     found = []
     for name in names:

@@ -115,6 +115,29 @@ def test_frames_are_what_was_shown_said_and_answered_in_order(runs: Path) -> Non
                 assert roles == [message.role for message in segment.messages]
 
 
+def turns_of(segments: int, *steps: Step) -> list[tuple[str, int]]:
+    calls = tuple(Segment((Message("user", "q"),), f"said {i}") for i in range(segments))
+    replay = replay_of(record(domain="of my own", segments=calls, steps=steps))
+    return [
+        (f.title if f.actor == "model" else f.actor, f.turn) for f in replay.frames if f.actor != "harness"
+    ]
+
+
+def test_a_step_follows_the_calls_that_led_to_it() -> None:
+    def step(calls: int | None) -> Step:
+        return Step("a", "o", "ok", "f", calls)
+
+    env, end = "environment", "verdict"
+    assert turns_of(4, step(1), step(1), step(3)) == [
+        ("said 0", 1), (env, 1), (env, 2), ("said 1", 3), ("said 2", 3), (env, 3), ("said 3", 4), (end, 4),
+    ]  # fmt: skip
+    assert turns_of(0, step(0)) == [(env, 1), (end, 1)]
+    assert turns_of(0) == [(end, 1)]
+    older = [("said 0", 1), (env, 1), ("said 1", 2), (env, 2), ("said 2", 3), (end, 3)]
+    assert turns_of(3, step(None), step(None)) == older
+    assert turns_of(1, step(9), step(0)) == [("said 0", 1), (env, 1), (env, 2), (end, 2)]  # no such run
+
+
 def test_messages_that_were_sent_before_are_marked_as_known() -> None:
     first = Message("system", "be brief"), Message("user", "one")
     segments = (
