@@ -20,7 +20,7 @@ import math
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -39,7 +39,14 @@ from whale_bench.models.registry import LOADED, one_address
 from whale_bench.plan import EvalPlan, check_same, plan_of, resolve
 from whale_bench.scoring import Groups, Summary, summarise
 from whale_bench.store import Outcome, RunStore, outcome_of
-from whale_envs import ExampleSet, InfrastructureError, UsageError, get_domain, load_examples
+from whale_envs import (
+    ExampleSet,
+    InfrastructureError,
+    UnknownNameError,
+    UsageError,
+    get_domain,
+    load_examples,
+)
 from whale_envs.paths import cache_dir
 
 __all__ = [
@@ -127,12 +134,31 @@ def planned_examples(plan: EvalPlan) -> ExampleSet[Any]:
     """The examples that a plan is of.
 
     Raises:
-        UsageError: there are fewer than it asks for.
+        UsageError: there are fewer than it asks for, or none of a family.
     """
     examples = load_examples(plan.domain, plan.tier, plan.split)
+    if plan.families is not None:
+        examples = of_families(examples, plan.families)
     if plan.n is not None and plan.n > len(examples):
         raise UsageError(f"{examples.name} has {len(examples)} examples, fewer than the {plan.n} asked for")
     return examples[: plan.n]
+
+
+def of_families(examples: ExampleSet[Any], families: Sequence[str]) -> ExampleSet[Any]:
+    """Those of `examples` that belong to one of `families`, in their order.
+
+    Raises:
+        UsageError: a family has no example among them, or they have no families at all.
+    """
+    found = {example.id: dict(example.groups).get("family", "") for example in examples}
+    valid = sorted(set(found.values()) - {""})
+    if not valid:
+        raise UsageError(f"the examples of {examples.name} have no families: leave the filter out")
+    for family in families:
+        if family not in valid:
+            raise UnknownNameError(f"family of {examples.name}", family, valid, most=len(valid))
+    chosen = (example for example in examples if found[example.id] in families)
+    return ExampleSet(chosen, name=f"{examples.name} ({', '.join(families)})")
 
 
 def check_tool_options(plan: EvalPlan) -> None:
