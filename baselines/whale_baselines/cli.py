@@ -1,6 +1,6 @@
 """The command `whale-baselines`: train the weights of an agent.
 
-    whale-baselines run weight.toml --out runs/weight
+    whale-baselines run demo/weight_only --out runs/demo
     whale-baselines run weight.toml --explain
 
 Exit codes: 0 done; 2 misuse, with one line that says what; 3 something failed, and the same command goes
@@ -10,7 +10,7 @@ Not covered: search for harnesses, schedules.
 """
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -32,49 +32,23 @@ def _group() -> None:
 
 @app.command("run")
 def run_command(
-    file: Annotated[Path, typer.Argument(help="TOML file: steps, [agent], [recipe].")],
+    recipe: Annotated[str, typer.Argument(help="A TOML file, or a shipped recipe such as demo/weight_only.")],
     out: Annotated[Path | None, typer.Option(help="Run folder; where it is there, the run goes on.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed, instead of the recipe's.")] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Only say what it would take.")] = False,
+    log: Annotated[
+        list[str] | None, typer.Option(help="Also log to tensorboard, wandb or trackio; may be repeated.")
+    ] = None,
 ) -> None:
     """Train by rejection sampling: draw, play, keep what is verified, fine-tune on it, serve, again."""
-    import asyncio
+    from whale_baselines.weight_command import run_weights
 
-    from whale_baselines.weight_run import read_plan, run
-    from whale_envs.errors import UsageError
-
-    plan = read_plan(file)
-    if out is None and not explain:
-        raise UsageError("a run needs a folder: --out FOLDER")
-
-    def report(kind: str, told: dict[str, Any]) -> None:
-        typer.echo(_explained(told) if kind == "explain" else _stepped(told))
-        if kind == "explain" and explain:
-            raise typer.Exit
-
-    asyncio.run(run(plan, out or Path(), report=report))
+    run_weights(recipe, out, seed=seed, explain=explain, log=log or [])
 
 
 def main() -> None:
     """The console script."""
     run_app(app, "whale-baselines")
-
-
-def _explained(told: dict[str, Any]) -> str:
-    width = max(map(len, told))
-    return "\n".join(f"{name.replace('_', ' '):<{width}}  {_number(value)}" for name, value in told.items())
-
-
-def _number(value: Any) -> str:
-    return f"{value:,.2f}" if isinstance(value, float) else f"{value:,}"
-
-
-def _stepped(line: dict[str, Any]) -> str:
-    loss = "no update" if line["loss"] is None else f"loss {line['loss']:.3f}"
-    seconds = "  ".join(f"{part} {value:.1f} s" for part, value in line["seconds"].items())
-    return (
-        f"step {line['step']}: reward {line['reward']:.1%}, "
-        f"{line['accepted']} of {line['rollouts']} accepted, {line['updates']} updates, {loss}; {seconds}"
-    )
 
 
 if __name__ == "__main__":

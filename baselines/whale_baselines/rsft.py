@@ -82,6 +82,17 @@ class RsftTrainer:
         self._skipped_in_a_row = 0
 
     @property
+    def accelerators(self) -> int:
+        """See `Trainer.accelerators`."""
+        found: int = self._accelerator.num_processes
+        return 0 if self._accelerator.device.type == "cpu" else found
+
+    @property
+    def shareable(self) -> bool:
+        """Whether the parameters of `model` are, whole and in this process, what is served."""
+        return not self.recipe.lora_rank
+
+    @property
     def model(self) -> Any:
         """The model without what accelerate wraps it into."""
         return self._accelerator.unwrap_model(self._model)
