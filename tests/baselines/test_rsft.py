@@ -284,7 +284,7 @@ def in_processes(base, outs):
         )
         for rank, out in enumerate(outs)
     ]
-    assert [process.wait(timeout=240) for process in running] == [0] * len(outs)
+    assert [process.wait(timeout=600) for process in running] == [0] * len(outs)
     return [json.loads((out / "update.txt").read_text()) for out in outs]
 
 
