@@ -138,6 +138,18 @@ class RsftTrainer:
             changed=_share_changed(before, _served(self.model)) if done else 0.0,
         )
 
+    def logprobs(self, prompts: Sequence[tuple[int, ...]]) -> list[float]:
+        """Log-probabilities of every token but the first of each prompt, all prompts after one another."""
+        import torch
+
+        found: list[float] = []
+        with torch.inference_mode():
+            for prompt in prompts:
+                ids = torch.tensor([prompt], device=self._accelerator.device)
+                logits = self.model(input_ids=ids, use_cache=False).logits[0, :-1].float()
+                found += logits.log_softmax(-1).gather(-1, ids[0, 1:, None])[:, 0].tolist()
+        return found
+
     @property
     def checkpoint_bytes(self) -> int:
         """See `Trainer.checkpoint_bytes`: float32 weights, and two moments of each trained one."""

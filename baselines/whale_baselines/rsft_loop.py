@@ -6,7 +6,8 @@
         metrics = await phase.step()
 
 Strictly on-policy: every rollout of a step is sampled from the weights that the step trains, and the
-next one begins only when the backend serves what the checkpoint holds, by `weights_id`.
+next one begins only when the backend serves what the checkpoint holds, by `weights_id` (of a server
+elsewhere, by what it claims once its fingerprint was compared).
 
 A step is finished when its checkpoint is there. A kill before that loses no rollout: those that are
 recorded are used when the step is done again, so that equal records give equal weights. The first
@@ -38,7 +39,7 @@ from whale_baselines.sequences import Admitted, admit
 from whale_baselines.trainer import METRICS, STATE, Trainer, Update
 from whale_baselines.training_charges import reserve, settle, settle_earlier
 from whale_bench.ledger import Ledger
-from whale_bench.models.base import Reloadable
+from whale_bench.models.base import Reloadable, names_weights
 from whale_bench.models.folder import hash_folder
 from whale_bench.records import Rollout
 from whale_envs.errors import InfrastructureError, UsageError
@@ -164,9 +165,9 @@ class Phase:
             InfrastructureError: it says that it serves something else.
         """
         folder, state = self.now
-        if self.backend.weights_id != state.weights_id:
+        if not names_weights(self.backend.weights_id, state.weights_id):
             await self.backend.reload(folder)
-        if self.backend.weights_id != state.weights_id:
+        if not names_weights(self.backend.weights_id, state.weights_id):
             raise InfrastructureError(
                 f"the backend serves {self.backend.weights_id} after it was given {folder}, which is "
                 f"{state.weights_id}"
@@ -246,7 +247,7 @@ def _line(state: TrainingState, admitted: Admitted, update: Update, reward: floa
 
 def _check_on_policy(rollouts: Sequence[Rollout], state: TrainingState) -> None:
     for one in rollouts:
-        if one.weights_id != state.weights_id:
+        if not names_weights(one.weights_id, state.weights_id):
             raise UsageError(
                 f"rollout {one.key} was sampled from {one.weights_id}, and the weights to train are "
                 f"{state.weights_id}: a step learns from its own weights' rollouts only"

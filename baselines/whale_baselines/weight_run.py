@@ -15,7 +15,7 @@ Not covered: what a file may say, see `weight_plan.py`; schedules of several pha
 import os
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from whale_bench.engine import Agent, Task
 from whale_bench.evaluation import open_agent, open_resources, planned_examples
 from whale_bench.ledger import Ledger
 from whale_bench.models.base import Backend, Reloadable
-from whale_bench.models.folder import FolderBackend, model_folder
+from whale_bench.models.folder import model_folder
 from whale_bench.plan import EvalPlan, check_same, resolve
 from whale_bench.records import Rollout
 from whale_bench.store import RunStore
@@ -38,6 +38,8 @@ from whale_envs import ExampleSet
 from whale_envs.errors import UsageError
 
 __all__ = ["Told", "WeightPlan", "find_recipe", "read_plan", "run"]
+
+_TRAINABLE = "local/PATH and vllm/PATH can be trained, and openai/NAME with `tokenizer`, the model's folder"
 
 Told = Callable[[str, dict[str, Any]], None]
 """A report: called with a kind and what there is to tell, see `run`."""
@@ -59,7 +61,7 @@ async def run(plan: WeightPlan, folder: Path, *, report: Told | None = None) -> 
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # as in models/local.py, before torch is loaded
     report = report or _silent
     recipe = plan.recipe
-    base = _base(plan.agent.model)
+    base = _base(plan.agent)
     examples = planned_examples(plan.agent)
     held_out = planned_examples(plan.dev_agent) if plan.dev_agent is not None else None
     async with AsyncExitStack() as stack:
@@ -68,7 +70,7 @@ async def run(plan: WeightPlan, folder: Path, *, report: Told | None = None) -> 
         resources = await open_resources(plan.agent, stack)
         task = _task(plan.agent, examples, resources)
         report("explain", explain(recipe, task, trainer))
-        store = _open_store(folder, plan, task, agent)
+        store = _open_store(folder, plan, task, agent, trainer.base_id)
         store.report = report
         stack.enter_context(store)
         ledger = stack.enter_context(Ledger(folder / "ledger.sqlite"))
@@ -131,22 +133,30 @@ async def _open_agent(plan: EvalPlan, trainer: RsftTrainer, stack: AsyncExitStac
         from whale_bench.models.shared import SharedBackend
 
         shared = await stack.enter_async_context(SharedBackend.of(trainer.model, name))
-    agent = await open_agent(plan, shared, stack)
+    elif kind == "openai" and plan.tokenizer is not None:
+        from whale_bench.models.openai_reload import ReloadedServer
+
+        server = ReloadedServer(name, plan.tokenizer, logprobs=trainer.logprobs, base_url=plan.base_url)
+        shared = await stack.enter_async_context(server)
+        await server.probe()
+    agent = await open_agent(replace(plan, base_url=None) if shared else plan, shared, stack)
     if not isinstance(agent, Agent):
         raise UsageError(f"{plan.model!r} is a whole agent, whose weights are not ours to train")
     return agent
 
 
 def _reloadable(backend: Backend) -> Reloadable:
-    if not isinstance(backend, FolderBackend) or not isinstance(backend, Reloadable):
-        raise UsageError(f"{backend.name!r} cannot take new weights; local/PATH and vllm/PATH can")
+    if not isinstance(backend, Reloadable):
+        raise UsageError(f"{backend.name!r} cannot take new weights; {_TRAINABLE}")
     return backend
 
 
-def _base(model: str) -> Path:
-    kind, _, name = model.partition("/")
+def _base(plan: EvalPlan) -> Path:
+    kind, _, name = plan.model.partition("/")
+    if kind == "openai" and plan.tokenizer is not None:
+        return model_folder("tokenizer =", plan.tokenizer)
     if kind not in ("local", "vllm"):
-        raise UsageError(f"{model!r} has no weights here to train; local/PATH and vllm/PATH have")
+        raise UsageError(f"{plan.model!r} has no weights here to train; {_TRAINABLE}")
     return model_folder(kind, name)
 
 
@@ -154,9 +164,10 @@ def _task(plan: EvalPlan, examples: ExampleSet[Any], resources: dict[str, Any]) 
     return Task(plan.domain, examples, plan.profile, plan.max_tokens, plan.token_budget, resources)
 
 
-def _open_store(folder: Path, plan: WeightPlan, task: Task, agent: Agent) -> _ToldStore:
+def _open_store(folder: Path, plan: WeightPlan, task: Task, agent: Agent, base_id: str) -> _ToldStore:
     settings = resolve(plan.agent, task, agent) | {"kind": "weight", "recipe": asdict(plan.recipe)}
-    settings["base_id"] = settings.pop("weights_id")  # that of the rollouts changes from step to step
+    del settings["weights_id"]  # that of the rollouts changes from step to step
+    settings["base_id"] = base_id
     if not (folder / "run.toml").exists():
         return _ToldStore.create(folder, settings, agent.source)
     store = _ToldStore.open(folder)
