@@ -23,6 +23,7 @@ from whale_baselines.checkpoint import Checkpoints
 from whale_baselines.dev import DevEvaluation
 from whale_baselines.explain import explain
 from whale_baselines.play import Player
+from whale_baselines.processes import follow, leading
 from whale_baselines.rsft import RsftTrainer
 from whale_baselines.rsft_loop import Phase
 from whale_baselines.weight_plan import WeightPlan, find_recipe, read_plan
@@ -66,6 +67,10 @@ async def run(plan: WeightPlan, folder: Path, *, report: Told | None = None) -> 
     held_out = planned_examples(plan.dev_agent) if plan.dev_agent is not None else None
     async with AsyncExitStack() as stack:
         trainer = RsftTrainer(base, recipe)
+        if not trainer.is_first:
+            follow(trainer)
+            return
+        together = stack.enter_context(leading(trainer))
         agent = await _open_agent(plan.agent, trainer, stack)
         resources = await open_resources(plan.agent, stack)
         task = _task(plan.agent, examples, resources)
@@ -78,7 +83,7 @@ async def run(plan: WeightPlan, folder: Path, *, report: Told | None = None) -> 
             recipe,
             examples.ids,
             Player(task, agent, store, ledger, recipe, plan.agent.concurrency),
-            trainer,
+            together,
             Checkpoints(folder / "checkpoints", recipe.keep_last),
             _reloadable(agent.backend),
             folder / "metrics.jsonl",

@@ -114,7 +114,9 @@ def test_tokens_are_weighed_alike_in_short_and_long_micro_batches(base, monkeypa
     monkeypatch.setattr(
         rsft,
         "nll_sum",
-        lambda model, batch: 0 * next(model.parameters()).sum() + (4.0 if batch.ids.shape[1] == 2 else 0.0),
+        lambda model, batch, _temperature: (
+            0 * next(model.parameters()).sum() + (4.0 if batch.ids.shape[1] == 2 else 0.0)
+        ),
     )
     update = trainer_of(base, micro_tokens=4).update([short, long], step=0)
     assert (update.loss, update.tokens, update.updates) == (1.0, 4, 1)
@@ -139,7 +141,9 @@ def poison(monkeypatch, bad):
     monkeypatch.setattr(
         rsft,
         "nll_sum",
-        lambda model, batch: true(model, batch) * (float("inf") if next(calls) in bad else 1.0),
+        lambda model, batch, temperature: (
+            true(model, batch, temperature) * (float("inf") if next(calls) in bad else 1.0)
+        ),
     )
 
 

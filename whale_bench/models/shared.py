@@ -17,6 +17,7 @@ that are spread over processes.
 """
 
 import asyncio
+import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -139,10 +140,11 @@ def _view(model: Any, precision: str) -> Any:
 
     transformers: Any = installed
     dtype = getattr(torch, precision)
+    config = copy.deepcopy(model.config)  # it is written to, and the owner's attention stays its own
     implementation = register_attention()
     with torch.device("meta"):
         view = transformers.AutoModelForCausalLM.from_config(
-            model.config, dtype=dtype, attn_implementation=implementation
+            config, dtype=dtype, attn_implementation=implementation
         )
     copies: dict[int, Any] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
