@@ -93,7 +93,7 @@ def test_a_model_that_was_changed_before_is_not_shared(base):
     trainer = trainer_of(base)
     with torch.no_grad():
         trainer.model.get_input_embeddings().weight[5, 5] += 1e-3
-    with pytest.raises(InfrastructureError, match="embed_tokens.weight differs"):
+    with pytest.raises(InfrastructureError, match=r"embed_tokens\.weight differs"):
         SharedBackend.of(trainer.model, str(base))
 
 

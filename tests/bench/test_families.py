@@ -22,9 +22,10 @@ def test_only_the_named_families_are_left_in_the_splits_order():
     both = planned_examples(plan(families=("units_digit", "largest_of_three")))
     whole = load_examples("math_python", "mini", "weight")
     assert both.ids == tuple(e.id for e in whole if e.family in ("units_digit", "largest_of_three"))
-    assert planned_examples(plan(families=("units_digit",), n=2)).ids == tuple(
-        e.id for e in whole if e.family == "units_digit"
-    )[:2]
+    assert (
+        planned_examples(plan(families=("units_digit",), n=2)).ids
+        == tuple(e.id for e in whole if e.family == "units_digit")[:2]
+    )
 
 
 def test_weight_and_dev_problems_of_a_family_are_different_ones():
