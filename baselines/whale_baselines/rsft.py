@@ -78,10 +78,11 @@ class RsftTrainer:
         if recipe.lora_rank:
             model = _with_adapters(model, recipe)
         device = "cuda" if torch.cuda.is_available() else "cpu"
-        precision = native_precision(device) if recipe.precision == "auto" else recipe.precision
+        self.precision = native_precision(device) if recipe.precision == "auto" else recipe.precision
+        """Of the forward pass."""
         self._accelerator = Accelerator(
             cpu=device == "cpu",
-            mixed_precision="bf16" if precision == "bfloat16" else "no",
+            mixed_precision="bf16" if self.precision == "bfloat16" else "no",
             kwargs_handlers=[InitProcessGroupKwargs(timeout=_PATIENCE)],
         )
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]

@@ -74,7 +74,8 @@ async def run(plan: WeightPlan, folder: Path, *, report: Told | None = None) -> 
         agent = await _open_agent(plan.agent, trainer, stack)
         resources = await open_resources(plan.agent, stack)
         task = _task(plan.agent, examples, resources)
-        report("explain", explain(recipe, task, trainer))
+        shared = getattr(agent.backend, "shares", False)
+        report("explain", explain(recipe, task, agent.harness.settings, trainer, shared=shared))
         store = _open_store(folder, plan, task, agent, trainer.base_id)
         store.report = report
         stack.enter_context(store)

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 class SharedBackend(LocalBackend):
     """Samples from a model in memory. Use it as a context manager: leaving ends the worker thread."""
 
+    shares = True
+    """That it holds no weights of its own, or a smaller copy of them at most."""
     _trained: "dict[str, torch.Tensor]"
     """The owner's parameters, by name."""
 
