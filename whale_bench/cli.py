@@ -59,6 +59,9 @@ def eval_command(
     tokenizer: Annotated[
         str | None, typer.Option(help="Folder with openai/NAME's tokenizer: send prompts as token ids.")
     ] = None,
+    family: Annotated[
+        list[str] | None, typer.Option(help="Only the examples of this family; may be given several times.")
+    ] = None,
     agent_seconds: Annotated[
         float | None, typer.Option(help="Longest that your own agent may take for an action; 300 without it.")
     ] = None,
@@ -117,6 +120,7 @@ def eval_command(
         plans = [
             EvalPlan(
                 domain=domain, model=name, tier=tier, split=split, profile=cast("Profile", profile), n=n, k=k,
+                families=tuple(family) if family else None,
                 seed=seed, concurrency=concurrency, harness=harness, max_tokens=max_tokens,
                 base_url=None if several and not name.startswith(served) else servers,
                 tokenizer=None if several and not name.startswith("openai/") else tokenizer,

@@ -193,9 +193,12 @@ class Ledger:
         """Closes an attempt that ended as missing (infrastructure); it is not charged."""
         self._end("missing", key, attempt, charge)
 
-    def interrupt(self, key: str, attempt: int) -> None:
-        """Closes an attempt that a killed process left open; it is not charged."""
-        self._end("interrupted", key, attempt, Charge(rollouts=1, unmetered_tokens=True))
+    def interrupt(self, key: str, attempt: int, used: Charge | None = None) -> None:
+        """Closes an attempt that a killed process left open; it is not charged.
+
+        `used` is what it is known to have cost; None for a rollout, of which nothing else is known.
+        """
+        self._end("interrupted", key, attempt, used or Charge(rollouts=1, unmetered_tokens=True))
 
     def repeat(self, key: str, attempt: int, charge: Charge) -> None:
         """Closes an attempt that made a lost record anew; the key's one charge stays as it was."""

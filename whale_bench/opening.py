@@ -10,6 +10,7 @@ Not covered: the run itself, see `evaluation.py`; whether servers answer, which 
 """
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -21,7 +22,7 @@ from whale_bench.harness.host import load_harness
 from whale_bench.models import Backend, Message, Sampling, TokenBackend, load_backend
 from whale_bench.models.registry import LOADED, one_address
 from whale_bench.plan import EvalPlan
-from whale_envs import ExampleSet, UsageError, get_domain, load_examples
+from whale_envs import ExampleSet, UnknownNameError, UsageError, get_domain, load_examples
 from whale_envs.paths import cache_dir
 
 TOOL_OPTIONS = {
@@ -35,12 +36,31 @@ def planned_examples(plan: EvalPlan) -> ExampleSet[Any]:
     """The examples that a plan is of.
 
     Raises:
-        UsageError: there are fewer than it asks for.
+        UsageError: there are fewer than it asks for, or none of a family.
     """
     examples = load_examples(plan.domain, plan.tier, plan.split)
+    if plan.families is not None:
+        examples = of_families(examples, plan.families)
     if plan.n is not None and plan.n > len(examples):
         raise UsageError(f"{examples.name} has {len(examples)} examples, fewer than the {plan.n} asked for")
     return examples[: plan.n]
+
+
+def of_families(examples: ExampleSet[Any], families: Sequence[str]) -> ExampleSet[Any]:
+    """Those of `examples` that belong to one of `families`, in their order.
+
+    Raises:
+        UsageError: a family has no example among them, or they have no families at all.
+    """
+    found = {example.id: dict(example.groups).get("family", "") for example in examples}
+    valid = sorted(set(found.values()) - {""})
+    if not valid:
+        raise UsageError(f"the examples of {examples.name} have no families: leave the filter out")
+    for family in families:
+        if family not in valid:
+            raise UnknownNameError(f"family of {examples.name}", family, valid, most=len(valid))
+    chosen = (example for example in examples if found[example.id] in families)
+    return ExampleSet(chosen, name=f"{examples.name} ({', '.join(families)})")
 
 
 def check_tool_options(plan: EvalPlan) -> None:

@@ -43,6 +43,8 @@ class EvalPlan:
     """Examples, the first of the split; None for all."""
     k: int = 8
     """Rollouts per example."""
+    families: tuple[str, ...] | None = None
+    """Only the examples of these families, in the split's order; None for all. `n` counts what is left."""
     seed: int = 0
     concurrency: int | None = None
     """Rollouts in flight; None for what suits the backend."""
@@ -93,6 +95,8 @@ class EvalPlan:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise UsageError(f"{name} must be at least 1, got {value}")
+        if self.families is not None and len(set(self.families)) != max(1, len(self.families)):
+            raise UsageError(f"families must name some, each once, got {list(self.families)}")
         self._check_own()
         for name, low, high in (("temperature", 0.0, 100.0), ("top_p", 1e-6, 1.0), ("top_k", 0, 2**31)):
             if not low <= getattr(self, name) <= high:
@@ -200,8 +204,9 @@ def plan_of(settings: Mapping[str, Any], folder: Path) -> EvalPlan:
     if lost := sorted(needed - settings.keys()):
         raise UsageError(f"{folder / 'run.toml'} lacks {', '.join(map(repr, lost))}")
     plan = {name: settings[name] for name in known if name in settings}
-    if isinstance(plan.get("base_url"), list):
-        plan["base_url"] = tuple(plan["base_url"])
+    for name in ("base_url", "families"):
+        if isinstance(plan.get(name), list):
+            plan[name] = tuple(plan[name])
     if "directory" in plan and not Path(str(plan["directory"])).is_dir():
         del plan["directory"]  # the run is from another machine
     if "harness" in plan and (folder / "harness.py").is_file():

@@ -1,6 +1,6 @@
 """The command `whale-baselines`: train the weights of an agent, or search its harness.
 
-    whale-baselines run weight.toml --out runs/weight
+    whale-baselines run demo/weight_only --out runs/demo
     whale-baselines run weight.toml --explain
     whale-baselines lineage runs/search --out lineage.html
     whale-baselines list | plan RECIPE | diff A B | simulate RECIPE --out DIR | status DIR | compare DIR ...
@@ -34,30 +34,33 @@ def _group() -> None:
 
 @app.command("run")
 def run_command(
-    file: Annotated[Path, typer.Argument(help="TOML file: steps, [agent], [recipe].")],
+    recipe: Annotated[str, typer.Argument(help="A TOML file, or a shipped recipe such as demo/weight_only.")],
     out: Annotated[Path | None, typer.Option(help="Run folder; where it is there, the run goes on.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed, instead of the recipe's.")] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Only say what it would take.")] = False,
+    log: Annotated[
+        list[str] | None, typer.Option(help="Also log to tensorboard, wandb or trackio; may be repeated.")
+    ] = None,
 ) -> None:
-    """Run what the file asks for: with [recipe], training of the weights; with [search], of the harness."""
+    """Run a recipe: with [recipe], training of the weights; with [search], of the harness."""
+    from whale_baselines import search_run
+    from whale_baselines.weight_command import run_weights
+
+    if not search_run.is_search(Path(recipe)):
+        run_weights(recipe, out, seed=seed, explain=explain, log=log or [])
+        return
     import asyncio
 
-    from whale_baselines import search_run, weight_run
     from whale_envs.errors import UsageError
 
-    def report(kind: str, told: dict[str, Any]) -> None:
-        say = {"explain": _explained, "step": _stepped, "iteration": _iterated}
-        typer.echo(say[kind](told))
-        if kind == "explain" and explain:
-            raise typer.Exit
-
-    if out is None and not explain:
+    if out is None:
         raise UsageError("a run needs a folder: --out FOLDER")
-    folder = out or Path()
-    if search_run.is_search(file):
-        found = asyncio.run(search_run.run(search_run.read_plan(file), folder, report=report))
-        typer.echo(_evaluated(found))
-    else:
-        asyncio.run(weight_run.run(weight_run.read_plan(file), folder, report=report))
+    found = asyncio.run(
+        search_run.run(
+            search_run.read_plan(Path(recipe)), out, report=lambda _kind, told: typer.echo(_iterated(told))
+        )
+    )
+    typer.echo(_evaluated(found))
 
 
 @app.command("lineage")
@@ -149,24 +152,6 @@ def compare_command(
 def main() -> None:
     """The console script."""
     run_app(app, "whale-baselines")
-
-
-def _explained(told: dict[str, Any]) -> str:
-    width = max(map(len, told))
-    return "\n".join(f"{name.replace('_', ' '):<{width}}  {_number(value)}" for name, value in told.items())
-
-
-def _number(value: Any) -> str:
-    return f"{value:,.2f}" if isinstance(value, float) else f"{value:,}"
-
-
-def _stepped(line: dict[str, Any]) -> str:
-    loss = "no update" if line["loss"] is None else f"loss {line['loss']:.3f}"
-    seconds = "  ".join(f"{part} {value:.1f} s" for part, value in line["seconds"].items())
-    return (
-        f"step {line['step']}: reward {line['reward']:.1%}, "
-        f"{line['accepted']} of {line['rollouts']} accepted, {line['updates']} updates, {loss}; {seconds}"
-    )
 
 
 def _iterated(line: dict[str, Any]) -> str:

@@ -10,8 +10,7 @@ rows are cut into micro-batches.
 Only positions whose next token is trained on go through the output layer, which for a small model
 with a large vocabulary is most of the work.
 
-Not covered: a temperature other than 1 in sampling, by which the paper's code would divide logits;
-the auxiliary losses of mixture-of-experts models.
+Not covered: the auxiliary losses of mixture-of-experts models.
 """
 
 from collections.abc import Sequence
@@ -46,8 +45,11 @@ def collate(rows: Sequence[Row], device: Any = "cpu") -> Batch:
     return Batch(*(torch.tensor(part, device=device) for part in (ids, mask, labels)))
 
 
-def nll_sum(model: Any, batch: Batch) -> "torch.Tensor":
-    """Summed negative log-likelihood of the labelled tokens, in float32; padding may stand anywhere."""
+def nll_sum(model: Any, batch: Batch, temperature: float = 1.0) -> "torch.Tensor":
+    """Summed negative log-likelihood of the labelled tokens, in float32; padding may stand anywhere.
+
+    Logits are divided by `temperature`, so that it is the likelihood under what was sampled from.
+    """
     import torch
 
     targets = batch.labels[:, 1:]
@@ -60,5 +62,8 @@ def nll_sum(model: Any, batch: Batch) -> "torch.Tensor":
         use_cache=False,
     )
     return torch.nn.functional.cross_entropy(
-        out.logits.float().flatten(0, 1), targets[:, kept].flatten(), ignore_index=IGNORED, reduction="sum"
+        out.logits.float().flatten(0, 1) / temperature,
+        targets[:, kept].flatten(),
+        ignore_index=IGNORED,
+        reduction="sum",
     )

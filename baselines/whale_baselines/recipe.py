@@ -43,6 +43,8 @@ class Recipe:
     """Of the forward pass; the trained weights are float32. auto: bfloat16 where the hardware has it."""
     lora_rank: int = 0
     """Rank of LoRA adapters on all linear layers; 0 trains all weights."""
+    temperature: float = 1.0
+    """What the loss divides logits by: the sampling temperature, as in the paper's code."""
     seed: int = 0
     """Of the order of examples and rows, and of dropout."""
     keep_last: int = 2
@@ -63,7 +65,7 @@ class Recipe:
         for name in _COUNTS:
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} of a recipe must be at least 1, got {getattr(self, name)}")
-        for name, value in {"lr": self.lr, "clip": self.clip}.items():
+        for name, value in {"lr": self.lr, "clip": self.clip, "temperature": self.temperature}.items():
             if not 0 < value < 1e6:
                 raise UsageError(f"{name} of a recipe must be more than 0, got {value}")
         if self.lora_rank < 0 or self.weight_decay < 0 or not all(0 <= beta < 1 for beta in self.betas):

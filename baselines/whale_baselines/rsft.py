@@ -16,11 +16,16 @@ weight by weight). What the update here needs, that class cannot give without it
 
 Shuffling and dropout follow from (seed, step): there is no generator whose state could be lost.
 
+In several processes each call is one of all of them (`processes.py`); only the first one writes. Where
+accelerate spreads the weights (FSDP), weights and optimizer are gathered to be written; that was never run,
+for want of GPUs.
+
 Not covered: gradient checkpointing, weights that do not fit one process when they are written.
 """
 
 import contextlib
 import copy
+import datetime as dt
 import json
 import math
 import pickle
@@ -44,6 +49,9 @@ ADAPTER = "adapter.safetensors"
 OPTIMIZER = "optimizer.pt"
 COUNTERS = "rsft.json"
 
+_PATIENCE = dt.timedelta(days=2)
+"""Longest that processes wait for the first one, which samples and scores meanwhile."""
+
 
 class RsftTrainer:
     """Weights, optimizer and the update; see `trainer.Trainer`.
@@ -59,7 +67,7 @@ class RsftTrainer:
     def __init__(self, base: Path, recipe: Recipe) -> None:
         try:
             import torch
-            from accelerate import Accelerator
+            from accelerate import Accelerator, InitProcessGroupKwargs
         except ImportError as error:
             raise UsageError(f'{error.name} is missing: pip install "whale-envs[train]"') from error
         self.recipe = recipe
@@ -70,9 +78,12 @@ class RsftTrainer:
         if recipe.lora_rank:
             model = _with_adapters(model, recipe)
         device = "cuda" if torch.cuda.is_available() else "cpu"
-        precision = native_precision(device) if recipe.precision == "auto" else recipe.precision
+        self.precision = native_precision(device) if recipe.precision == "auto" else recipe.precision
+        """Of the forward pass."""
         self._accelerator = Accelerator(
-            cpu=device == "cpu", mixed_precision="bf16" if precision == "bfloat16" else "no"
+            cpu=device == "cpu",
+            mixed_precision="bf16" if self.precision == "bfloat16" else "no",
+            kwargs_handlers=[InitProcessGroupKwargs(timeout=_PATIENCE)],
         )
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         optimizer = torch.optim.AdamW(
@@ -80,6 +91,32 @@ class RsftTrainer:
         )
         self._model, self._optimizer = self._accelerator.prepare(model, optimizer)
         self._skipped_in_a_row = 0
+
+    @property
+    def accelerators(self) -> int:
+        """See `Trainer.accelerators`."""
+        found: int = self._accelerator.num_processes
+        return 0 if self._accelerator.device.type == "cpu" else found
+
+    @property
+    def processes(self) -> int:
+        """How many train together, see `processes.py`."""
+        found: int = self._accelerator.num_processes
+        return found
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process is the one that plays and writes."""
+        return bool(self._accelerator.is_main_process)
+
+    @property
+    def shareable(self) -> bool:
+        """Whether the parameters of `model` are, whole and in this process, what is served."""
+        return not self.recipe.lora_rank and not self._sharded
+
+    @property
+    def _sharded(self) -> bool:
+        return str(self._accelerator.distributed_type).endswith("FSDP")
 
     @property
     def model(self) -> Any:
@@ -124,8 +161,20 @@ class RsftTrainer:
             loss=math.fsum(nll for _, nll, _ in done) / tokens if done else None,
             grad_norm=math.fsum(norm for _, _, norm in done) / len(done) if done else None,
             padding=sum(padding) / len(padding) if padding else 0.0,
-            changed=_share_changed(before, _served(self.model)) if done else 0.0,
+            changed=self._share_changed(before) if done else 0.0,
         )
+
+    def logprobs(self, prompts: Sequence[tuple[int, ...]]) -> list[float]:
+        """Log-probabilities of every token but the first of each prompt, all prompts after one another."""
+        import torch
+
+        found: list[float] = []
+        with torch.inference_mode():
+            for prompt in prompts:
+                ids = torch.tensor([prompt], device=self._accelerator.device)
+                logits = self.model(input_ids=ids, use_cache=False).logits[0, :-1].float()
+                found += logits.log_softmax(-1).gather(-1, ids[0, 1:, None])[:, 0].tolist()
+        return found
 
     @property
     def checkpoint_bytes(self) -> int:
@@ -137,16 +186,22 @@ class RsftTrainer:
 
     def write_weights(self, folder: Path) -> None:
         """See `Trainer.write_weights`."""
+        state = None if self.recipe.lora_rank else self._accelerator.get_state_dict(self._model)
+        if not self.is_first:
+            return  # it took part in gathering them
         if self.recipe.lora_rank:
             # Merged into a copy: to merge and unmerge would not give the same bits back.
             write_model(copy.deepcopy(self.model).merge_and_unload(), folder, self._files)
         else:
-            write_model(self.model, folder, self._files, self._accelerator.get_state_dict(self._model))
+            write_model(self.model, folder, self._files, state)
 
     def write_state(self, folder: Path) -> None:
         """See `Trainer.write_state`."""
         import torch
 
+        state = self._optimizer_state()
+        if not self.is_first:
+            return
         beside = folder / STATE
         beside.mkdir(exist_ok=True)
         if self.recipe.lora_rank:
@@ -155,7 +210,7 @@ class RsftTrainer:
 
             save_file(get_peft_model_state_dict(self.model), beside / ADAPTER)
         with (beside / OPTIMIZER).open("wb") as file:
-            torch.save(self._optimizer.state_dict(), file)
+            torch.save(state, file)
         (beside / COUNTERS).write_text(json.dumps({"skipped_in_a_row": self._skipped_in_a_row}) + "\n")
 
     def restore(self, folder: Path) -> None:
@@ -174,10 +229,41 @@ class RsftTrainer:
             else:
                 self.model.load_state_dict(weights.state_dict())
             state = torch.load(beside / OPTIMIZER, map_location="cpu", weights_only=True)
-            self._optimizer.load_state_dict(state)
+            self._take_optimizer_state(state)
             self._skipped_in_a_row = json.loads((beside / COUNTERS).read_text())["skipped_in_a_row"]
         except (OSError, ValueError, KeyError, RuntimeError, SafetensorError, pickle.PickleError) as error:
             raise UsageError(f"the trainer's state in {str(beside)!r} cannot be read: {error}") from error
+
+    def _optimizer_state(self) -> Any:
+        """The optimizer's whole state, gathered where it is spread."""
+        if not self._sharded:
+            return self._optimizer.state_dict()
+        from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict
+
+        options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+        return get_optimizer_state_dict(self._model, self._optimizer.optimizer, options=options)
+
+    def _take_optimizer_state(self, state: Any) -> None:
+        if not self._sharded:
+            self._optimizer.load_state_dict(state)
+            return
+        from torch.distributed.checkpoint.state_dict import StateDictOptions, set_optimizer_state_dict
+
+        options = StateDictOptions(full_state_dict=True)
+        set_optimizer_state_dict(self._model, self._optimizer.optimizer, state, options=options)
+
+    def _share_changed(self, before: "list[torch.Tensor]") -> float:
+        """Share of the served weights that are not what they were, over all processes' parts."""
+        import torch
+
+        changed = total = 0
+        for old, new in zip(before, _served(self.model), strict=True):
+            changed += int((old != new).sum())
+            total += old.numel()
+        if self._sharded:
+            both = torch.tensor([changed, total], device=self._accelerator.device, dtype=torch.float64)
+            changed, total = self._accelerator.reduce(both, "sum").tolist()
+        return changed / total if total else 0.0
 
     def _gradient(self, minibatch: Minibatch, groups: Sequence[tuple[Row, ...]]) -> tuple[float, float]:
         """Leaves the minibatch's clipped gradient in the weights; its summed loss and the norm before."""
@@ -187,7 +273,7 @@ class RsftTrainer:
         for number, group in enumerate(mine, start=1):
             waits = number < len(mine)
             with accelerator.no_sync(self._model) if waits else contextlib.nullcontext():
-                nll = nll_sum(self._model, collate(group, accelerator.device))
+                nll = nll_sum(self._model, collate(group, accelerator.device), self.recipe.temperature)
                 # Processes average their gradients; the sum over all of them is what is wanted.
                 accelerator.backward(nll * (accelerator.num_processes / minibatch.tokens))
             total += nll.item()
@@ -232,12 +318,6 @@ def _served(model: Any) -> "Iterator[torch.Tensor]":
             yield (module.weight + module.get_delta_weight("default")).to(torch.bfloat16)
         if not adapted:
             for parameter in model.parameters():
-                yield parameter.detach().to(torch.bfloat16, copy=True)
-
-
-def _share_changed(before: "list[torch.Tensor]", after: "Iterator[torch.Tensor]") -> float:
-    changed = total = 0
-    for old, new in zip(before, after, strict=True):
-        changed += int((old != new).sum())
-        total += old.numel()
-    return changed / total if total else 0.0
+                own = parameter.detach()
+                own = own.to_local() if hasattr(own, "to_local") else own  # of weights that are spread
+                yield own.to(torch.bfloat16, copy=True)

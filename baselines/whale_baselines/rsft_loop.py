@@ -6,7 +6,8 @@
         metrics = await phase.step()
 
 Strictly on-policy: every rollout of a step is sampled from the weights that the step trains, and the
-next one begins only when the backend serves what the checkpoint holds, by `weights_id`.
+next one begins only when the backend serves what the checkpoint holds, by `weights_id` (of a server
+elsewhere, by what it claims once its fingerprint was compared).
 
 A step is finished when its checkpoint is there. A kill before that loses no rollout: those that are
 recorded are used when the step is done again, so that equal records give equal weights. The first
@@ -30,18 +31,18 @@ from typing import Any
 import msgspec
 
 from whale_baselines.checkpoint import Checkpoint, Checkpoints, TrainingState, copy_model
+from whale_baselines.jsonl import append_line, read_lines, write_lines
 from whale_baselines.play import Plays
 from whale_baselines.recipe import Recipe
 from whale_baselines.sampler import SamplerState, draw
 from whale_baselines.sequences import Admitted, admit
-from whale_baselines.trainer import STATE, Trainer, Update
-from whale_bench.models.base import Reloadable
+from whale_baselines.trainer import METRICS, STATE, Trainer, Update
+from whale_baselines.training_charges import reserve, settle, settle_earlier
+from whale_bench.ledger import Ledger
+from whale_bench.models.base import Reloadable, names_weights
 from whale_bench.models.folder import hash_folder
 from whale_bench.records import Rollout
 from whale_envs.errors import InfrastructureError, UsageError
-
-METRICS = "metrics.json"
-"""Within a checkpoint's `STATE`: the line of the step that it finished."""
 
 
 @dataclass(slots=True)
@@ -56,6 +57,8 @@ class Phase:
     checkpoints: Checkpoints
     backend: Reloadable
     metrics: Path
+    ledger: Ledger | None = None
+    """Where each step is charged, see `training_charges.py`; None charges nothing."""
     _now: Checkpoint | None = field(default=None, init=False)
 
     @property
@@ -93,6 +96,8 @@ class Phase:
             self.trainer.restore(found.folder)
             self._now = found
         _mend(self.metrics, self.now)
+        if self.ledger is not None:
+            settle_earlier(self.ledger, *self.now)
         await self._hand_over()
         return self.now
 
@@ -113,17 +118,21 @@ class Phase:
         _check_on_policy(rollouts, state)
         admitted = admit(rollouts)
         watch.lap("admit")
+        attempt = reserve(self.ledger, state.step + 1) if self.ledger is not None else 0
         update = self.trainer.update(admitted.rows, step=state.step)
         watch.lap("train")
         reward = sum(one.verdict.reward for one in rollouts) / len(rollouts)
         after = _advance(state, admitted, update, sampler, (*state.rewards, reward)[-recipe.window :])
         line = _line(after, admitted, update, reward)
+        line |= {"seconds": watch.seconds, "accelerators": self.trainer.accelerators}
         self._now = self._save(after, folder, changed=update.updates > 0, line=line)
+        if self.ledger is not None:
+            settle(self.ledger, attempt, line)
         watch.lap("save")
         await self._hand_over()
         watch.lap("sync")
-        line |= {"weights_id": self.now.state.weights_id, "seconds": watch.seconds}
-        _append(self.metrics, line)
+        line |= {"weights_id": self.now.state.weights_id}
+        append_line(self.metrics, line)
         if after.empty_in_a_row >= recipe.most_empty:
             raise UsageError(
                 f"no rollout was accepted in {after.empty_in_a_row} steps in a row "
@@ -156,9 +165,9 @@ class Phase:
             InfrastructureError: it says that it serves something else.
         """
         folder, state = self.now
-        if self.backend.weights_id != state.weights_id:
+        if not names_weights(self.backend.weights_id, state.weights_id):
             await self.backend.reload(folder)
-        if self.backend.weights_id != state.weights_id:
+        if not names_weights(self.backend.weights_id, state.weights_id):
             raise InfrastructureError(
                 f"the backend serves {self.backend.weights_id} after it was given {folder}, which is "
                 f"{state.weights_id}"
@@ -238,7 +247,7 @@ def _line(state: TrainingState, admitted: Admitted, update: Update, reward: floa
 
 def _check_on_policy(rollouts: Sequence[Rollout], state: TrainingState) -> None:
     for one in rollouts:
-        if one.weights_id != state.weights_id:
+        if not names_weights(one.weights_id, state.weights_id):
             raise UsageError(
                 f"rollout {one.key} was sampled from {one.weights_id}, and the weights to train are "
                 f"{state.weights_id}: a step learns from its own weights' rollouts only"
@@ -251,30 +260,12 @@ def _reasons(rollouts: Sequence[Rollout]) -> str:
     return ", ".join(f"{found.count(reason)} ended as {reason!r}" for reason in often)
 
 
-def _append(path: Path, line: dict[str, Any]) -> None:
-    try:
-        with path.open("ab") as file:
-            file.write(msgspec.json.encode(line) + b"\n")
-    except OSError as error:
-        raise InfrastructureError(f"{path}: cannot be written: {error}") from error
-
-
 def _mend(path: Path, now: Checkpoint) -> None:
     """Makes the metrics those of the finished steps: one line each, also for a kill between two writes."""
     lines: dict[int, dict[str, Any]] = {}
-    for text in path.read_text().splitlines() if path.exists() else []:
-        try:
-            line = json.loads(text)
-            lines.setdefault(line["step"], line)
-        except (ValueError, KeyError, TypeError):
-            continue  # cut by a kill
+    for line in read_lines(path):
+        lines.setdefault(line["step"], line)
     beside = now.folder / STATE / METRICS
     if now.state.step not in lines and beside.exists():
         lines[now.state.step] = json.loads(beside.read_text()) | {"weights_id": now.state.weights_id}
-    kept = [lines[step] for step in sorted(lines) if step <= now.state.step]
-    temporary = path.with_name(f".half-written-{path.name}")
-    try:
-        temporary.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in kept))
-        temporary.replace(path)
-    except OSError as error:
-        raise InfrastructureError(f"{path}: cannot be written: {error}") from error
+    write_lines(path, [lines[step] for step in sorted(lines) if step <= now.state.step])

@@ -25,6 +25,9 @@ STATE = "trainer"
 """Folder, within a checkpoint, of what a trainer needs besides the weights. No backend reads it, and it is
 no part of `weights_id`."""
 
+METRICS = "metrics.json"
+"""Within a checkpoint's `STATE`: the line of the step that it finished."""
+
 
 class Update(msgspec.Struct, frozen=True, kw_only=True):
     """What a step did to the weights."""
@@ -50,6 +53,11 @@ class Trainer(Protocol):
 
     base_id: str
     """`weights_id` of the folder it began with."""
+
+    @property
+    def accelerators(self) -> int:
+        """How many devices other than CPUs it computes on, over all processes."""
+        ...
 
     def update(self, rows: Sequence[Row], *, step: int) -> Update:
         """Trains on `rows` once; without rows, nothing at all changes.

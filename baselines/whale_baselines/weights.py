@@ -15,7 +15,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from whale_bench.models.folder import HASHED, SETTINGS, load_tokenizer, loading
+from whale_bench.models.folder import HASHED, SETTINGS, load_tokenizer, loading, without_bars
 from whale_envs.errors import UsageError
 
 if TYPE_CHECKING:
@@ -89,7 +89,8 @@ def write_model(
     model: Any, folder: Path, files: dict[str, bytes], state: "dict[str, torch.Tensor] | None" = None
 ) -> None:
     """Writes the weights (`state`, where they are gathered from several processes) and the `files`."""
-    model.save_pretrained(folder, state_dict=state)
+    with without_bars():
+        model.save_pretrained(folder, state_dict=state)
     for path in folder.iterdir():
         if path.is_file() and not path.name.endswith(_WEIGHTS) and path.name not in files:
             path.unlink()  # of the library's making, and not in the base

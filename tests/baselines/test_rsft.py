@@ -19,6 +19,7 @@ from whale_baselines.recipe import Recipe
 from whale_baselines.rsft import RsftTrainer
 from whale_baselines.sampler import SamplerState
 from whale_baselines.sequences import IGNORED, Minibatch, Row
+from whale_baselines.weights import load_model
 
 from whale_envs.errors import InfrastructureError, UsageError
 
@@ -94,6 +95,16 @@ def test_loss_and_gradient_are_those_of_a_plain_double_precision_loop(base, refe
         torch.testing.assert_close(gradient.double(), gradients[name], rtol=1e-3, atol=2e-5)
 
 
+def test_a_temperature_divides_the_logits():
+    model, temperature = tiny_llama(VOCABULARY), 0.7
+    row = ROWS[0]
+    found = nll_sum(model, collate([row]), temperature).item()
+    logprobs = (model(torch.tensor([row.ids])).logits[0] / temperature).log_softmax(-1)
+    places = [at for at in range(1, len(row.ids)) if row.labels[at] != IGNORED]
+    assert found == pytest.approx(-sum(logprobs[at - 1, row.ids[at]].item() for at in places), rel=1e-4)
+    assert found != pytest.approx(nll_sum(model, collate([row])).item(), rel=1e-2)
+
+
 def test_padding_may_stand_on_either_side():
     """0 is padding and the sampled end of turn at once."""
     model = tiny_llama(VOCABULARY)
@@ -114,7 +125,9 @@ def test_tokens_are_weighed_alike_in_short_and_long_micro_batches(base, monkeypa
     monkeypatch.setattr(
         rsft,
         "nll_sum",
-        lambda model, batch: 0 * next(model.parameters()).sum() + (4.0 if batch.ids.shape[1] == 2 else 0.0),
+        lambda model, batch, _temperature: (
+            0 * next(model.parameters()).sum() + (4.0 if batch.ids.shape[1] == 2 else 0.0)
+        ),
     )
     update = trainer_of(base, micro_tokens=4).update([short, long], step=0)
     assert (update.loss, update.tokens, update.updates) == (1.0, 4, 1)
@@ -139,7 +152,9 @@ def poison(monkeypatch, bad):
     monkeypatch.setattr(
         rsft,
         "nll_sum",
-        lambda model, batch: true(model, batch) * (float("inf") if next(calls) in bad else 1.0),
+        lambda model, batch, temperature: (
+            true(model, batch, temperature) * (float("inf") if next(calls) in bad else 1.0)
+        ),
     )
 
 
@@ -263,8 +278,8 @@ def test_an_update_is_that_of_trl(base, tmp_path):
         assert near.float().mean() > 0.999, name
 
 
-def in_processes(base, outs):
-    """Runs `two_processes.py` in as many processes as there are folders to write."""
+def in_processes(base, outs, script="two_processes.py"):
+    """Runs a script in as many processes as there are folders to write."""
     here = Path(__file__).parent
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -277,14 +292,14 @@ def in_processes(base, outs):
         "MASTER_PORT": str(port),
         "WORLD_SIZE": str(len(outs)),
     }
-    command = [sys.executable, str(here / "two_processes.py"), str(base)]
+    command = [sys.executable, str(here / script), str(base)]
     running = [
         subprocess.Popen(
             [*command, str(out)], env={**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}
         )
         for rank, out in enumerate(outs)
     ]
-    assert [process.wait(timeout=240) for process in running] == [0] * len(outs)
+    assert [process.wait(timeout=600) for process in running] == [0] * len(outs)
     return [json.loads((out / "update.txt").read_text()) for out in outs]
 
 
@@ -301,6 +316,28 @@ def test_two_processes_make_the_update_of_one(base, tmp_path):
     for name, value in weights[0].items():
         assert torch.equal(weights[1][name], weights[2][name])
         assert ((value - weights[1][name]).abs() < 1e-5).float().mean() > 0.999, name
+
+
+def test_a_loop_in_two_processes_is_that_of_one(base, tmp_path):
+    """Rollouts, checkpoints and accounts are the first one's, over a restart, too; weights are equal."""
+    one, first, second = (tmp_path / name for name in ("one", "first", "second"))
+    (alone,) = in_processes(base, [one], "loop_processes.py")
+    lead, follower = in_processes(base, [first, second], "loop_processes.py")
+    assert [told["processes"] for told in (alone, lead, follower)] == [1, 2, 2]
+    assert {path.name for path in second.iterdir()} == {"weights.pt", "update.txt"}
+    for mine, theirs in zip(alone["lines"], lead["lines"], strict=True):
+        for name in ("step", "accepted", "updates", "trained_tokens", "reward"):
+            assert mine[name] == theirs[name]
+        assert (theirs["loss"] is None) == (mine["loss"] is None)
+        assert theirs["loss"] == (mine["loss"] and pytest.approx(mine["loss"], rel=1e-4))
+    weights = [torch.load(folder / "weights.pt") for folder in (one, first, second)]
+    saved = max((first / "checkpoints").iterdir())
+    assert saved.name == "step-000003"
+    served = load_model(saved).state_dict()
+    for name, value in weights[0].items():
+        assert torch.equal(weights[1][name], weights[2][name])
+        assert torch.equal(weights[1][name], served[name])
+        assert ((value - weights[1][name]).abs() < 1e-4).float().mean() > 0.99, name
 
 
 def test_a_bfloat16_forward_pass_trains_float32_weights(base):

@@ -18,7 +18,9 @@ from whale_baselines.play import keys_of
 from whale_baselines.recipe import Recipe
 from whale_baselines.rsft import RsftTrainer
 from whale_baselines.rsft_loop import Phase
+from whale_baselines.training_charges import charge_of_step
 
+from whale_bench.ledger import Charge, Ledger
 from whale_bench.models.folder import hash_folder
 from whale_envs.errors import InfrastructureError, UsageError
 
@@ -79,6 +81,7 @@ class Recorded:
 
 
 def phase_of(base, root, *, barren=(), recipe=RECIPE, backend=None):
+    root.mkdir(exist_ok=True)
     backend = backend or Served(base)
     return Phase(
         recipe,
@@ -88,6 +91,7 @@ def phase_of(base, root, *, barren=(), recipe=RECIPE, backend=None):
         Checkpoints(root / "checkpoints", recipe.keep_last),
         backend,
         root / "metrics.jsonl",
+        Ledger(root / "ledger.sqlite"),
     )
 
 
@@ -98,7 +102,10 @@ def go(phase, base, until):
         await phase.begin(base)
         return [await phase.step() for _ in range(until - phase.now.state.step)]
 
-    return asyncio.run(run())
+    try:
+        return asyncio.run(run())
+    finally:
+        phase.ledger.close()
 
 
 def files_of(folder):
@@ -110,17 +117,30 @@ def files_of(folder):
     }
 
 
+def charged_of(root):
+    """What each step was charged, by its key; everything but seconds."""
+    with Ledger(root / "ledger.sqlite", readonly=True) as ledger:
+        ledger.audit()
+        assert not ledger.open_reservations()
+        settled = [event for event in ledger.events() if event.kind == "settle"]
+    assert {event.purpose for event in settled} == {"weight"}
+    charges = {event.key: msgspec.json.decode(event.charge, type=Charge) for event in settled}
+    assert len(charges) == len(settled)
+    return {key: (c.optimizer_steps, c.trained_tokens, c.rollouts) for key, c in charges.items()}
+
+
 def steps_of(root):
     return [json.loads(line)["step"] for line in (root / "metrics.jsonl").read_text().splitlines()]
 
 
 @pytest.fixture(scope="module")
 def whole(base, tmp_path_factory):
-    """Checkpoints of an uninterrupted run of three steps, the second of which accepts nothing."""
+    """Checkpoints and charges of an uninterrupted run of three steps; the second accepts nothing."""
     torch.set_num_threads(1)
     root = tmp_path_factory.mktemp("whole")
     go(phase_of(base, root, barren={1}), base, 3)
-    return {folder.name: files_of(folder) for folder in Checkpoints(root / "checkpoints", 2).folders()}
+    folders = Checkpoints(root / "checkpoints", 2).folders()
+    return {folder.name: files_of(folder) for folder in folders}, charged_of(root)
 
 
 class Killed(BaseException):
@@ -137,7 +157,8 @@ class Reaper:
         patch.setattr(checkpoint, "copy_model", self.before(checkpoint.copy_model))
         patch.setattr(rsft_loop, "copy_model", self.before(rsft_loop.copy_model))
         patch.setattr(rsft, "write_model", self.before(rsft.write_model))
-        patch.setattr(rsft_loop, "_append", self.before(rsft_loop._append))
+        patch.setattr(rsft_loop, "append_line", self.before(rsft_loop.append_line))
+        patch.setattr(Ledger, "_append", self.before(Ledger._append))
         patch.setattr(torch, "save", self.before(torch.save))
         patch.setattr(shutil, "rmtree", self.before(shutil.rmtree))
         patch.setattr(Path, "replace", self.before(Path.replace))
@@ -178,7 +199,8 @@ def test_a_kill_at_any_instant_and_a_resume_give_the_same_bits(base, whole, tmp_
         resumed = phase_of(base, root, barren={1 - done})  # its list of batches begins anew
         go(resumed, base, 3)
         folders = Checkpoints(root / "checkpoints", 2).folders()
-        assert {folder.name: files_of(folder) for folder in folders[-2:]} == whole, fatal
+        assert {folder.name: files_of(folder) for folder in folders[-2:]} == whole[0], fatal
+        assert charged_of(root) == whole[1], fatal
         assert steps_of(root) == [1, 2, 3], fatal
         assert resumed.backend.weights_id == resumed.now.state.weights_id
 
@@ -193,7 +215,8 @@ def test_two_kills_one_after_the_other_change_nothing_either(base, whole, tmp_pa
     go(phase_of(base, tmp_path, barren={0}), base, 2)
     go(phase_of(base, tmp_path), base, 3)
     folders = Checkpoints(tmp_path / "checkpoints", 2).folders()
-    assert {folder.name: files_of(folder) for folder in folders} == whole
+    assert {folder.name: files_of(folder) for folder in folders} == whole[0]
+    assert charged_of(tmp_path) == whole[1]
 
 
 def test_adapters_resume_to_the_same_bits_too(base, tmp_path):
@@ -289,7 +312,7 @@ def test_a_backend_that_takes_no_weights_is_refused(base, tmp_path):
     phase.backend = Fixed()
     with pytest.raises(UsageError, match="'openai/fixed' cannot take new weights"):
         go(phase, base, 1)
-    assert not list(tmp_path.iterdir())
+    assert [path.name for path in tmp_path.iterdir()] == ["ledger.sqlite"]
 
 
 def test_another_recipe_or_base_is_refused(base, tmp_path):
@@ -340,3 +363,37 @@ def test_the_state_is_readable_by_people(base, tmp_path):
     state = json.loads((tmp_path / "checkpoints" / "step-000001" / "trainer" / "state.json").read_text())
     assert (state["step"], state["sampler"]["position"]) == (1, 3)
     assert msgspec.convert(state, checkpoint.TrainingState).weights_id.startswith("sha256:")
+
+
+def test_a_step_is_charged_with_its_updates_tokens_and_seconds_and_no_rollouts(base, tmp_path):
+    phase = phase_of(base, tmp_path, barren={1})
+    lines = go(phase, base, 2)
+    assert charged_of(tmp_path) == {
+        "train:1": (lines[0]["updates"], lines[0]["trained_tokens"], 0),
+        "train:2": (0, 0, 0),
+    }
+    assert lines[0]["updates"] > 0
+    with Ledger(tmp_path / "ledger.sqlite", readonly=True) as ledger:
+        seconds = ledger.charged()["weight"].seconds
+    assert seconds == pytest.approx(sum(line["seconds"]["train"] for line in lines))
+
+
+def test_seconds_of_accelerators_count_each_of_them():
+    line = {"updates": 2, "trained_tokens": 5, "accelerators": 4, "seconds": {"sample": 10.0, "train": 2.0}}
+    charge = charge_of_step(line)
+    assert (charge.seconds, charge.device_seconds, charge.rollouts) == (2.0, 48.0, 0)
+
+
+def test_an_update_that_a_kill_cut_short_is_executed_and_not_charged(base, tmp_path, monkeypatch):
+    def killed(*_args, **_kwargs):
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RsftTrainer, "update", killed)
+        with pytest.raises(Killed):
+            go(phase_of(base, tmp_path), base, 1)
+    go(phase_of(base, tmp_path), base, 1)
+    with Ledger(tmp_path / "ledger.sqlite", readonly=True) as ledger:
+        ends = [(e.kind, e.key, e.attempt) for e in ledger.events() if e.kind != "reserve"]
+        assert ledger.executed()["weight"].rollouts == 0
+    assert ends == [("interrupted", "train:1", 1), ("settle", "train:1", 2)]

@@ -172,6 +172,11 @@ class TokenBackend(Backend):
         """Text of token ids, special tokens kept."""
 
 
+def names_weights(weights_id: str, of: str) -> bool:
+    """Whether a backend's `weights_id` is `of`, or a remote server's claim to it."""
+    return weights_id == of or (weights_id.startswith("remote:") and weights_id.endswith(f":{of}"))
+
+
 @runtime_checkable
 class Reloadable(Protocol):
     """A backend whose weights can be replaced while it runs."""

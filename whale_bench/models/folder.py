@@ -150,18 +150,26 @@ def loading(folder: Path, *failures: type[Exception]) -> Iterator[None]:
     Raises:
         UsageError: the folder cannot be loaded; says why.
     """
+    blamed: tuple[type[Exception], ...] = (OSError, ValueError, *failures)
+    try:
+        with without_bars():
+            yield
+    except blamed as error:
+        if isinstance(error, UsageError):
+            raise
+        raise UsageError(f"cannot load the model in {str(folder)!r}: {error}") from error
+
+
+@contextlib.contextmanager
+def without_bars() -> Iterator[None]:
+    """Without transformers' progress bars."""
     import transformers as installed
 
     logging: Any = installed.utils.logging
     bars = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
-    blamed: tuple[type[Exception], ...] = (OSError, ValueError, *failures)
     try:
         yield
-    except blamed as error:
-        if isinstance(error, UsageError):
-            raise
-        raise UsageError(f"cannot load the model in {str(folder)!r}: {error}") from error
     finally:
         if bars:
             logging.enable_progress_bar()

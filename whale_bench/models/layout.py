@@ -66,19 +66,24 @@ def check_replaces(name: str, folder: Path, served: Layout, given: Layout) -> No
             )
 
 
+def weight_files(folder: Path) -> list[Path]:
+    """The files that a folder's weights are in.
+
+    Raises as json and the disk do where the index of several files cannot be read.
+    """
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        return [folder / name for name in sorted(set(json.loads(index.read_text())["weight_map"].values()))]
+    return sorted(folder.glob("*.safetensors"))
+
+
 def _shapes(folder: Path, config: Any) -> dict[str, tuple[int, ...]]:
     """Shape per tensor, from the headers of all weight files; each must be whole."""
     from safetensors import SafetensorError, safe_open
 
-    index = folder / "model.safetensors.index.json"
     shapes = {}
     try:
-        if index.is_file():
-            names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
-            files = [folder / name for name in names]
-        else:
-            files = sorted(folder.glob("*.safetensors"))
-        for file in files:
+        for file in weight_files(folder):
             with safe_open(file, framework="numpy") as weights:
                 for name in weights.keys():  # noqa: SIM118  # not a dict
                     shapes[name] = tuple(weights.get_slice(name).get_shape())

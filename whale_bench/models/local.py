@@ -75,11 +75,7 @@ class LocalBackend(FolderBackend):
         device = "cuda" if torch.cuda.is_available() else "cpu"
         precision = precision or native_precision(device)
         model, tokenizer = _read(folder, precision, device)
-        budgets = {}
-        if device == "cuda":
-            free = torch.cuda.mem_get_info()[0]
-            budgets = {"batch_bytes": free // 2, "prefix_bytes": free // 4}
-        loop = SamplingLoop(model, stop_ids(tokenizer, model.generation_config), **budgets)
+        loop = SamplingLoop(model, stop_ids(tokenizer, model.generation_config), **memory_budgets(device))
         name = f"local/{path_or_name}"
         backend = cls(name, hash_folder(folder), tokenizer, loop, model.config.max_position_embeddings)
         backend._layout = layout(folder, model.config)
@@ -141,25 +137,48 @@ def _read(folder: Path, precision: str, device: Any) -> tuple[Any, Any]:
     import torch
     import transformers as installed
 
-    from whale_bench.models.key_values import ATTENTION, grouped_attention
-
     transformers: Any = installed  # its own type hints are incomplete
-    transformers.AttentionInterface.register(ATTENTION, grouped_attention)
+    attention = register_attention()
     with loading(folder):
         config = transformers.AutoConfig.from_pretrained(folder, **SETTINGS)
-        _check_layers(folder, config)
+        check_layers(folder, config)
         tokenizer = load_tokenizer(folder)
         model = transformers.AutoModelForCausalLM.from_pretrained(
             folder,
             dtype=getattr(torch, precision),
-            attn_implementation=ATTENTION,
+            attn_implementation=attention,
             use_safetensors=True,
             **SETTINGS,
         )
     return model.to(device).eval(), tokenizer
 
 
-def _check_layers(folder: Path, config: Any) -> None:
+def memory_budgets(device: str) -> dict[str, int]:
+    """How much of a GPU's free memory a loop takes; nothing where the loop's own bounds are right."""
+    import torch
+
+    if device != "cuda":
+        return {}
+    free = torch.cuda.mem_get_info()[0]
+    return {"batch_bytes": free // 2, "prefix_bytes": free // 4}
+
+
+def register_attention() -> str:
+    """Makes the loop's attention known to transformers; its name there."""
+    import transformers
+
+    from whale_bench.models.key_values import ATTENTION, grouped_attention
+
+    transformers.AttentionInterface.register(ATTENTION, grouped_attention)
+    return ATTENTION
+
+
+def check_layers(folder: Path, config: Any) -> None:
+    """Whether the loop can sample from such a model.
+
+    Raises:
+        UsageError: it cannot; names its layers.
+    """
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
     window = getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True)
     if kinds != {"full_attention"} or window or not hasattr(config, "max_position_embeddings"):

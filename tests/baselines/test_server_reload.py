@@ -1,0 +1,154 @@
+"""New weights for a server elsewhere, and telling whether it serves them."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import numpy as np
+import pytest
+import torch
+from aiohttp.test_utils import TestServer
+from hypothesis import given
+from hypothesis import strategies as st
+from test_rsft import make_rows
+from tiny_model import write_folder
+from weight_server import WeightServer
+from whale_baselines.recipe import Recipe
+from whale_baselines.rsft import RsftTrainer
+
+from whale_bench.models.base import Message, Request, names_weights
+from whale_bench.models.folder import hash_folder
+from whale_bench.models.openai_reload import Fingerprints, ReloadedServer, check_fingerprint
+from whale_envs.errors import InfrastructureError, UsageError
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    return write_folder(tmp_path_factory.mktemp("server") / "base")
+
+
+@asynccontextmanager
+async def serving(base, **how):
+    """(trainer, the server, a backend that asks it)."""
+    server = WeightServer(base, **how)
+    trainer = RsftTrainer(base, Recipe(lr=1e-2, precision="float32", minibatch=4))
+    async with server.backend, TestServer(server.app) as listening:
+        url = str(listening.make_url("/v1"))
+        backend = ReloadedServer("policy", str(base), logprobs=trainer.logprobs, base_url=url)
+        async with backend:
+            yield trainer, server, backend
+
+
+def train(trainer, folder):
+    trainer.update(make_rows(16, seed=3), step=0)
+    folder.mkdir()
+    trainer.write_weights(folder)
+    return folder
+
+
+def test_a_server_that_takes_the_weights_is_believed_and_never_shown_as_verified(base, tmp_path):
+    async def run():
+        async with serving(base) as (trainer, server, backend):
+            assert await backend.reload(base) == f"remote:policy:{hash_folder(base)}"
+            folder = train(trainer, tmp_path / "next")
+            weights_id = await backend.reload(folder)
+            assert server.backend.weights_id == hash_folder(folder)
+            assert server.resets == 2
+            assert weights_id == backend.weights_id != hash_folder(folder)
+            assert names_weights(weights_id, hash_folder(folder))
+            assert not names_weights(weights_id, hash_folder(base))
+            found = await backend.generate(Request((Message("user", "hello"),), max_tokens=4))
+            assert found.sampled_ids
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("obeys", ["not", "partly"])
+def test_a_server_that_serves_old_weights_or_a_mixture_stops_the_run(base, tmp_path, obeys):
+    async def run():
+        async with serving(base, obeys=obeys) as (trainer, _, backend):
+            await backend.reload(base)
+            with pytest.raises(InfrastructureError, match=r"serves other weights|did not take all"):
+                await backend.reload(train(trainer, tmp_path / "next"))
+            assert backend.weights_id == f"remote:policy:{hash_folder(base)}"
+
+    asyncio.run(run())
+
+
+def test_a_server_of_another_model_is_found_out_before_the_first_rollout(base, tmp_path):
+    other = write_folder(tmp_path / "other", seed=5)
+
+    async def run():
+        async with serving(other, obeys="not") as (_, _, backend):
+            backend._logprobs = RsftTrainer(base, Recipe(precision="float32")).logprobs
+            with pytest.raises(InfrastructureError, match=r"serves other weights.*a token"):
+                await backend.reload(base)
+
+    asyncio.run(run())
+
+
+def test_a_server_without_the_routes_is_named_with_what_opens_them(base):
+    async def run():
+        async with serving(base, dev_mode=False) as (_, _, backend):
+            with pytest.raises(UsageError, match="VLLM_SERVER_DEV_MODE=1"):
+                await backend.reload(base)
+
+    asyncio.run(run())
+
+
+def test_a_server_that_is_gone_is_no_misuse(base):
+    async def run():
+        trainer = RsftTrainer(base, Recipe(precision="float32"))
+        backend = ReloadedServer(
+            "policy", str(base), logprobs=trainer.logprobs, base_url="http://127.0.0.1:9/v1"
+        )
+        async with backend:
+            with pytest.raises(InfrastructureError, match="collective_rpc failed"):
+                await backend.reload(base)
+
+    asyncio.run(run())
+
+
+@given(seed=st.integers(0, 10_000), taken=st.sampled_from([0.0, 0.5, 1.0]), step=st.floats(0.15, 1.0))
+def test_what_rounding_does_is_told_from_what_a_reload_left_out(seed, taken, step):
+    """Log-probabilities off by 0.02 a token, a change of `step` a token, of which `taken` arrived."""
+    rng = np.random.default_rng(seed)
+    old, change = rng.normal(-3, 1, 200), rng.normal(0, step, 200)
+    lists = (
+        old + rng.normal(0, 0.02, 200),
+        old,
+        old + taken * change + rng.normal(0, 0.02, 200),
+        old + change,
+    )
+    before_theirs, before_ours, theirs, ours = (list(map(float, one)) for one in lists)
+    before, now = Fingerprints(before_theirs, before_ours), Fingerprints(theirs, ours)
+    if taken == 1.0:
+        check_fingerprint(now, before, "it")
+    else:
+        with pytest.raises(InfrastructureError, match="it "):
+            check_fingerprint(now, before, "it")
+
+
+def test_a_change_that_rounding_hides_is_not_held_against_a_server():
+    rng = np.random.default_rng(1)
+    old = rng.normal(-3, 1, 200)
+    noise = [rng.normal(0, 0.04, 200) for _ in range(2)]
+    before = Fingerprints(list(old + noise[0]), list(old))
+    check_fingerprint(Fingerprints(list(old + noise[1]), list(old + 1e-4)), before, "it")
+
+
+@pytest.mark.parametrize("bad", [[0.0], [float("nan"), 0.0]])
+def test_log_probabilities_that_are_none_are_refused(bad):
+    with pytest.raises(InfrastructureError, match="gave no usable"):
+        check_fingerprint(Fingerprints(bad, [0.0, 0.0]), None, "it")
+
+
+def test_the_trainers_log_probabilities_are_those_of_a_plain_forward_pass(base):
+    trainer = RsftTrainer(base, Recipe(precision="float32"))
+    found = trainer.logprobs([(5, 6, 7), (8, 9)])
+    with torch.inference_mode():
+        one = trainer.model(torch.tensor([[5, 6, 7]])).logits[0].log_softmax(-1)
+        two = trainer.model(torch.tensor([[8, 9]])).logits[0].log_softmax(-1)
+    expected = [one[0, 6], one[1, 7], two[0, 9]]
+    assert found == pytest.approx([float(value) for value in expected], rel=1e-5)
