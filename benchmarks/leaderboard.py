@@ -27,13 +27,13 @@ def make(folder: Path, rollouts: int) -> Path:
     """A bundle of a test run, and of a run with so many charged rollouts."""
     from msgspec import json as fast
     from msgspec.structs import replace
+    from whale_leaderboard.layout import About
+    from whale_leaderboard.pack import pack
 
     from whale_bench import EvalPlan, evaluate
     from whale_bench.evaluation import charge_of
     from whale_bench.ledger import Ledger
     from whale_bench.store import RunStore, outcome_of
-    from whale_leaderboard.layout import About
-    from whale_leaderboard.pack import pack
 
     plan = EvalPlan(domain="chess_puzzles", model="scripted/random")
     asyncio.run(evaluate(plan, folder / "test"))
@@ -44,8 +44,7 @@ def make(folder: Path, rollouts: int) -> Path:
         ledger._db.execute("BEGIN")
         for number in range(len(known), rollouts):
             row = known[number % len(known)]
-            sample = 8 + number // len(known)
-            row = replace(row, key=f"weight:{row.example_id}:{sample}", sample=sample)
+            row = replace(row, key=f"weight:{row.example_id}:{number}", sample=number)
             part.write(fast.encode(row) + b"\n")
             attempt = ledger.reserve(row.key, "weight")
             ledger.settle(row.key, attempt, charge_of(outcome_of(row)))
@@ -83,13 +82,14 @@ def level_1(rollouts: int) -> None:
 
 
 def level_2() -> None:
-    from whale_bench import EvalPlan, evaluate
-    from whale_bench.harness.host import shipped_harnesses
     from whale_leaderboard.archive import open_bundle
     from whale_leaderboard.layout import About
     from whale_leaderboard.pack import pack
     from whale_leaderboard.replay import replay
     from whale_leaderboard.wellformed import check
+
+    from whale_bench import EvalPlan, evaluate
+    from whale_bench.harness.host import shipped_harnesses
 
     for where, addition in (("h0 in this process", ""), ("a file in a process of its own", "\n# mine\n")):
         with tempfile.TemporaryDirectory() as scratch:
@@ -102,12 +102,21 @@ def level_2() -> None:
             pack(folder / "test", folder / "bundle", About(**ABOUT))
             with open_bundle(folder / "bundle") as bundle:
                 entry = check(bundle, [])
-                began = time.perf_counter()
+                began, used = time.perf_counter(), _cpu()
                 done = asyncio.run(replay(entry, seconds=600.0))
-            seconds = time.perf_counter() - began
+            seconds, used = time.perf_counter() - began, _cpu() - used
             assert not done.findings
             count = done.replay.replayed
-            print(f"level 2, {where}: {count} chess rollouts in {seconds:.2f} s, {count / seconds:,.0f}/s")
+            print(
+                f"level 2, {where}: {count} chess rollouts in {seconds:.2f} s ({used:.2f} s CPU), "
+                f"{count / seconds:,.0f}/s"
+            )
+
+
+def _cpu() -> float:
+    """Seconds of this process and of its children that have ended."""
+    own, ended = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return own.ru_utime + own.ru_stime + ended.ru_utime + ended.ru_stime
 
 
 def main() -> None:
