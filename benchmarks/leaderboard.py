@@ -63,7 +63,9 @@ def child(bundle: Path) -> None:
     began, cpu = time.perf_counter(), time.process_time()
     with open_bundle(bundle) as opened:
         entry = check(opened, [])
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    # Not ru_maxrss, which a process inherits from the one that started it.
+    status = Path("/proc/self/status").read_text()
+    peak = int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]) / 1024
     seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
     print(json.dumps([entry.account.charged + entry.account.test, seconds, cpu, peak]))
 
