@@ -44,8 +44,7 @@ def make(folder: Path, rollouts: int) -> Path:
         ledger._db.execute("BEGIN")
         for number in range(len(known), rollouts):
             row = known[number % len(known)]
-            sample = 8 + number // len(known)
-            row = replace(row, key=f"weight:{row.example_id}:{sample}", sample=sample)
+            row = replace(row, key=f"weight:{row.example_id}:{number}", sample=number)
             part.write(fast.encode(row) + b"\n")
             attempt = ledger.reserve(row.key, "weight")
             ledger.settle(row.key, attempt, charge_of(outcome_of(row)))
@@ -64,7 +63,9 @@ def child(bundle: Path) -> None:
     began, cpu = time.perf_counter(), time.process_time()
     with open_bundle(bundle) as opened:
         entry = check(opened, [])
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    # Not ru_maxrss, which a process inherits from the one that started it.
+    status = Path("/proc/self/status").read_text()
+    peak = int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]) / 1024
     seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
     print(json.dumps([entry.account.charged + entry.account.test, seconds, cpu, peak]))
 
@@ -103,12 +104,21 @@ def level_2() -> None:
             pack(folder / "test", folder / "bundle", About(**ABOUT))
             with open_bundle(folder / "bundle") as bundle:
                 entry = check(bundle, [])
-                began = time.perf_counter()
+                began, used = time.perf_counter(), _cpu()
                 done = asyncio.run(replay(entry, seconds=600.0))
-            seconds = time.perf_counter() - began
+            seconds, used = time.perf_counter() - began, _cpu() - used
             assert not done.findings
             count = done.replay.replayed
-            print(f"level 2, {where}: {count} chess rollouts in {seconds:.2f} s, {count / seconds:,.0f}/s")
+            print(
+                f"level 2, {where}: {count} chess rollouts in {seconds:.2f} s ({used:.2f} s CPU), "
+                f"{count / seconds:,.0f}/s"
+            )
+
+
+def _cpu() -> float:
+    """Seconds of this process and of its children that have ended."""
+    own, ended = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return own.ru_utime + own.ru_stime + ended.ru_utime + ended.ru_stime
 
 
 def main() -> None:

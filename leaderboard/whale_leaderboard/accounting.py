@@ -41,6 +41,8 @@ OPEN = "open"
 SIZES: Mapping[str, float] = MappingProxyType({"1B": 1e9, "5B": 5e9, "15B": 15e9, "40B": 40e9})
 """Most parameters of each size class, all of a mixture's experts counted; beyond it is "large"."""
 
+_PARTS = Charge.__struct_fields__
+
 LARGE, UNKNOWN = "large", "unknown"
 
 
@@ -74,6 +76,7 @@ class Accountant:
 
     def __init__(self) -> None:
         self._sums: dict[tuple[str, bool], dict[str, float]] = {}
+        """By purpose, of settled attempts and of all others."""
 
     def add(self, kind: str, purpose: str, charge: Charge) -> None:
         """Takes in one event; a reservation costs nothing.
@@ -85,21 +88,16 @@ class Accountant:
             raise UsageError(f"unknown purpose {purpose!r}; valid: {', '.join(PURPOSES)}")
         if kind not in EXECUTED:
             return
-        _accumulate(self._sums.setdefault((purpose, False), {}), charge)
-        if kind == "settle":
-            _accumulate(self._sums.setdefault((purpose, True), {}), charge)
+        _accumulate(self._sums.setdefault((purpose, kind == "settle"), {}), charge)
 
     def account(self) -> Account:
         """The account of all events so far."""
-        tallies = {
-            purpose: Tally(self._sum(purpose, settled=True), self._sum(purpose, settled=False))
-            for purpose in PURPOSES
-            if (purpose, False) in self._sums
-        }
+        tallies = {}
+        for purpose in PURPOSES:
+            settled, other = (_charge(self._sums.get((purpose, kind), {})) for kind in (True, False))
+            if (purpose, True) in self._sums or (purpose, False) in self._sums:
+                tallies[purpose] = Tally(settled, _total([settled, other]))
         return account_of(tallies)
-
-    def _sum(self, purpose: str, *, settled: bool) -> Charge:
-        return _charge(self._sums.get((purpose, settled), {}))
 
 
 def account_of(tallies: Mapping[str, Tally]) -> Account:
@@ -161,8 +159,7 @@ def size_of(parameters: float | None) -> str:
 
 
 def _accumulate(sums: dict[str, float], charge: Charge) -> None:
-    for name in Charge.__struct_fields__:
-        value = getattr(charge, name)
+    for name, value in zip(_PARTS, msgspec.structs.astuple(charge), strict=True):
         if value:
             sums[name] = True if name in FLAGS else sums.get(name, 0) + value
 

@@ -1,6 +1,6 @@
 """What verification says: findings, each of which names what it is about, and the report they stand in.
 
-    raise Refusal(1, "score", "manifest.json", "the claimed score is 0.5, the rollouts give 0.25")
+    raise Refusal(1, "claim", "manifest.json", "the claimed score is 0.5, the rollouts give 0.25")
 
 A finding either refuses the bundle at its level, or is a note for people. A `Refusal` stops what found it:
 what comes after the first fault of a chain or a list is seldom worth reading.

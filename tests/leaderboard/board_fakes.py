@@ -126,7 +126,7 @@ async def _spend(folder: Path, harness_file: Path) -> None:
             )
             for number, (purpose, split, agent, count) in enumerate(phases):
                 await _phase(
-                    store, ledger, number, purpose, Task("chess_puzzles", splits[split]), agent, count
+                    store, ledger, number, purpose, Task("chess_puzzles", splits[split][:count]), agent
                 )
             step = ledger.reserve("train:1", "weight")
             ledger.settle("train:1", step, Charge(optimizer_steps=3, trained_tokens=48, device_seconds=1.5))
