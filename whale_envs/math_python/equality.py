@@ -19,7 +19,9 @@ In this order, on cleaned texts (`answers.clean`):
 * Of `x=5` only the 5 counts beside an answer that is no equation. A gold equation that assigns
   nothing (`x+y=5`) is not equal to its right side. An answer's sides must all be the gold answer, but
   for plain names and, in front, a sum of different names (`m+n=25`, `x=5+20=25`, `25=n`).
-* Letters of different case are different symbols. A prime (`f'`) or a crossing-out changes what it is at.
+* Letters of different case are different symbols, Greek ones too. A single letter is a symbol, never a
+  unit, but in `\text` or `\mathrm`: `5 m` is not 5. A free i is the imaginary unit, but beside a j.
+* A prime (`f'`) or a crossing-out changes what it is at.
 * `x=5,y=3` is the pair of its values in the order written, so equal to `(5,3)`, and to `y=3,x=5` only
   beside another list.
 * A decimal that goes on (`10...`, `10\ldots`) is not told how, so equal to nothing but itself.
@@ -83,16 +85,20 @@ _TEXT = re.compile(r"\\(?:text|mbox|textrm|textbf|textit|mathrm|rm)(?![A-Za-z])"
 _HEDGE = re.compile(r"\.\.\.|…|\\[lcd]?dots|['’′]|\\(?:prime|[bx]?cancel|not|sout|st)(?![A-Za-z])")
 """Marks that math-verify passes over."""
 _TEXT_WORDS = re.compile(r"\\(?:text|mbox|textrm|textbf|textit|mathrm|rm)\s*\{([^{}]*)\}")
+_LAST_TEXT = re.compile(rf"\s*{_TEXT_WORDS.pattern}(?:\s*\^\s*(?:\d|\{{\s*-?\d\s*\}}))?\Z")
 _CONSTANT = re.compile(r"\\mathrm\s*\{\s*([eid])\s*\}")
 _LETTERS = re.compile(
     r"\\(?:text|mbox|textrm|textbf|textit|math[a-z]+|operatorname|begin|end)\*?\s*\{[^{}]*\}|\\[A-Za-z]+"
     r"|_\s*\{[^{}]*\}|(?P<run>[A-Za-z]+)"
 )
-_FUNCTIONS = """
-    sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh log ln exp sqrt inf infty pi theta alpha beta
-    gamma lambda max min gcd lcm mod and or
-"""
-_SPELLED = frozenset(_FUNCTIONS.split())
+_COMMANDS = frozenset(
+    """
+    sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh log ln exp infty pi theta alpha beta gamma lambda
+    """.split()
+)
+_SPELLED = _COMMANDS | frozenset("sqrt inf max min gcd lcm mod and or".split())
+"""Words that are no product of letters."""
+_CAPITALS = frozenset(rf"\{name}" for name in "Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega".split())
 _DERIVED = re.compile(r"\\(?:i*int|sum|prod|lim)(?![A-Za-z])|\\frac\s*\{\s*d|\\begin")
 _INTEGER = re.compile(r"[+-]?\d{1,1000}\Z", re.ASCII)
 _DECIMAL = re.compile(r"[+-]?(\d*)\.(\d+)\Z", re.ASCII)
@@ -159,33 +165,36 @@ def _said(text: str) -> list[str]:
 
 
 def _spell(gold: str, answer: str) -> tuple[str, str]:
-    r"""Both with a product sign between bare letters, and no letter twice in different case.
+    r"""Both with commands for bare names of functions, and letters of their own for capitals.
 
-    math-verify takes letters after a number for a unit, and X for x.
+    math-verify takes X for x and `\Pi` for `\pi`, dy for one name and sin for a product.
 
-    >>> _spell("12ab", "Xx")
-    ('12\\cdot a\\cdot b', 'c\\cdot x')
+    >>> _spell("2X+x", "sin x+dy")
+    ('2a +x', '\\sin x+b y')
     """
     gold, answer = (_CONSTANT.sub(r" \1 ", text) for text in (gold, answer))
-    both = set("".join(m["run"] or "" for text in (gold, answer) for m in _LETTERS.finditer(text)))
-    free = [c for c in "abcfghjklmnpqrstuvwxyz" if c not in both and c.upper() not in both]
+    both = set[str]()
+    for match in _LETTERS.finditer(f"{gold} {answer}"):
+        if (run := match["run"]) is None:
+            both.add(match[0])
+        elif run not in _SPELLED:
+            both.update(run)
+    free = [c for c in "abcfghklmnpqrstuvwxyz" if c not in both and c.upper() not in both]
     twice = sorted(c for c in both if c.isupper() and c.lower() in both)
-    renamed = str.maketrans(dict(zip(twice, free, strict=False)))
+    twice += sorted(c for c in both & _CAPITALS if c == r"\Pi" or c.lower() in both)
+    if not any(map(_DERIVED.search, (gold, answer))):
+        twice += sorted(both & {"d"})
+    renamed = dict(zip(twice, (f"{c} " for c in free), strict=False))
 
-    def spelled(text: str) -> str:
-        joint = "" if _DERIVED.search(text) else "\\cdot "
+    def spelled(match: re.Match[str]) -> str:
+        run = match["run"]
+        if run is None:
+            return renamed.get(match[0], match[0])
+        if run in _SPELLED:
+            return f"\\{run}" if run in _COMMANDS else run
+        return "".join(renamed.get(c, c) for c in run)
 
-        def run(match: re.Match[str]) -> str:
-            letters = match["run"]
-            if letters is None or letters in _SPELLED:
-                return match[0]
-            before = text[: match.start()].rstrip()
-            first = joint if len(letters) > 1 and (before[-1:].isdigit() or before[-1:] == "}") else ""
-            return first + (joint or "").join(letters.translate(renamed))
-
-        return _LETTERS.sub(run, text)
-
-    return spelled(gold), spelled(answer)
+    return _LETTERS.sub(spelled, gold), _LETTERS.sub(spelled, answer)
 
 
 def _ask(gold: str, answer: str, symbolic: Symbolic) -> bool:
@@ -193,10 +202,12 @@ def _ask(gold: str, answer: str, symbolic: Symbolic) -> bool:
     (gold, unit), (answer, other) = split_unit(join_thousands(gold)), split_unit(join_thousands(answer))
     if unit and other and unit != other:
         return False
-    gold, answer = _CONSTANT.sub(r" \1 ", gold), _CONSTANT.sub(r" \1 ", answer)
+    gold, answer = (_CONSTANT.sub(r" \1 ", clean(text)) for text in (gold, answer))
     if _UNSURE.search(answer) or (_HEDGE.search(answer) and not _HEDGE.search(gold)):
         return False
-    if _TEXT.search(answer) and _said(gold) != _said(answer):
+    if not _TEXT.search(answer):
+        gold = clean(_LAST_TEXT.sub("", gold)) or gold  # a unit that we do not know
+    elif _said(gold) != _said(answer):
         return False
     if _grows(gold) or _grows(answer):
         raise TooComplexError("a power in it is too large")
