@@ -58,7 +58,7 @@ _TAIL = re.compile(
     r"(?:\s|\\(?:checkmark|blacksquare|qed|newline)(?![A-Za-z])|[✓✔✅■]|\\text\s*\{[\s.,;!]{0,4}\}"
     r"|\\)+\Z"
 )
-"""What may follow an answer; a backslash is what is left of a space or a line break (`12\ `)."""
+r"""What may follow an answer; a backslash is what is left of a space or a line break (`12\ `)."""
 _SPACING = re.compile(
     r"\\\\|\\[,;:! ]|\\(?:left|right|bigl?|bigr|Bigl?|Bigr|displaystyle|textstyle|limits|quad|qquad)"
     r"(?![A-Za-z])|\\[dtc]frac(?![A-Za-z])|\\[dt]binom(?![A-Za-z])|\\[lr]brace(?![A-Za-z])"

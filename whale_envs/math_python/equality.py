@@ -41,6 +41,7 @@ from typing import Any, TypeAlias
 from whale_envs.math_python.answers import clean, closing_brace, squeeze
 from whale_envs.math_python.labels import is_label
 from whale_envs.math_python.rational import TooBigError, evaluate
+from whale_envs.math_python.spelling import LETTERS, SPELLED, plain_constants, spell
 from whale_envs.math_python.values import (
     MOST_ITEMS,
     Equation,
@@ -86,20 +87,6 @@ _HEDGE = re.compile(r"\.\.\.|…|\\[lcd]?dots|['’′]|\\(?:prime|[bx]?cancel|n
 """Marks that math-verify passes over."""
 _TEXT_WORDS = re.compile(r"\\(?:text|mbox|textrm|textbf|textit|mathrm|rm)\s*\{([^{}]*)\}")
 _LAST_TEXT = re.compile(rf"\s*{_TEXT_WORDS.pattern}(?:\s*\^\s*(?:\d|\{{\s*-?\d\s*\}}))?\Z")
-_CONSTANT = re.compile(r"\\mathrm\s*\{\s*([eid])\s*\}")
-_LETTERS = re.compile(
-    r"\\(?:text|mbox|textrm|textbf|textit|math[a-z]+|operatorname|begin|end)\*?\s*\{[^{}]*\}|\\[A-Za-z]+"
-    r"|_\s*\{[^{}]*\}|(?P<run>[A-Za-z]+)"
-)
-_COMMANDS = frozenset(
-    """
-    sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh log ln exp infty pi theta alpha beta gamma lambda
-    """.split()
-)
-_SPELLED = _COMMANDS | frozenset("sqrt inf max min gcd lcm mod and or".split())
-"""Words that are no product of letters."""
-_CAPITALS = frozenset(rf"\{name}" for name in "Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega".split())
-_DERIVED = re.compile(r"\\(?:i*int|sum|prod|lim)(?![A-Za-z])|\\frac\s*\{\s*d|\\begin")
 _INTEGER = re.compile(r"[+-]?\d{1,1000}\Z", re.ASCII)
 _DECIMAL = re.compile(r"[+-]?(\d*)\.(\d+)\Z", re.ASCII)
 _GREEK = (
@@ -164,45 +151,12 @@ def _said(text: str) -> list[str]:
     return [" ".join(words.split()).lower() for words in _TEXT_WORDS.findall(text)]
 
 
-def _spell(gold: str, answer: str) -> tuple[str, str]:
-    r"""Both with commands for bare names of functions, and letters of their own for capitals.
-
-    math-verify takes X for x and `\Pi` for `\pi`, dy for one name and sin for a product.
-
-    >>> _spell("2X+x", "sin x+dy")
-    ('2a +x', '\\sin x+b y')
-    """
-    gold, answer = (_CONSTANT.sub(r" \1 ", text) for text in (gold, answer))
-    both = set[str]()
-    for match in _LETTERS.finditer(f"{gold} {answer}"):
-        if (run := match["run"]) is None:
-            both.add(match[0])
-        elif run not in _SPELLED:
-            both.update(run)
-    free = [c for c in "abcfghklmnpqrstuvwxyz" if c not in both and c.upper() not in both]
-    twice = sorted(c for c in both if c.isupper() and c.lower() in both)
-    twice += sorted(c for c in both & _CAPITALS if c == r"\Pi" or c.lower() in both)
-    if not any(map(_DERIVED.search, (gold, answer))):
-        twice += sorted(both & {"d"})
-    renamed = dict(zip(twice, (f"{c} " for c in free), strict=False))
-
-    def spelled(match: re.Match[str]) -> str:
-        run = match["run"]
-        if run is None:
-            return renamed.get(match[0], match[0])
-        if run in _SPELLED:
-            return f"\\{run}" if run in _COMMANDS else run
-        return "".join(renamed.get(c, c) for c in run)
-
-    return _LETTERS.sub(spelled, gold), _LETTERS.sub(spelled, answer)
-
-
 def _ask(gold: str, answer: str, symbolic: Symbolic) -> bool:
     """Asks the symbolic helper, without units, and only where it has nothing to guess."""
     (gold, unit), (answer, other) = split_unit(join_thousands(gold)), split_unit(join_thousands(answer))
     if unit and other and unit != other:
         return False
-    gold, answer = (_CONSTANT.sub(r" \1 ", clean(text)) for text in (gold, answer))
+    gold, answer = (plain_constants(clean(text)) for text in (gold, answer))
     if _UNSURE.search(answer) or (_HEDGE.search(answer) and not _HEDGE.search(gold)):
         return False
     if not _TEXT.search(answer):
@@ -211,7 +165,7 @@ def _ask(gold: str, answer: str, symbolic: Symbolic) -> bool:
         return False
     if _grows(gold) or _grows(answer):
         raise TooComplexError("a power in it is too large")
-    return symbolic(*_spell(gold, answer))
+    return symbolic(*spell(gold, answer))
 
 
 def _grows(text: str) -> bool:
@@ -377,8 +331,8 @@ def _exact(text: str) -> Fraction | None:
 
 def _bare_letters(text: str) -> bool:
     """Whether it holds a letter that is a variable; units and known words are none."""
-    runs = (m["run"] for m in _LETTERS.finditer(split_unit(text)[0]) if m["run"])
-    return any(run not in _SPELLED and not set(run) <= {"e", "i"} for run in runs)
+    runs = (m["run"] for m in LETTERS.finditer(split_unit(text)[0]) if m["run"])
+    return any(run not in SPELLED and not set(run) <= {"e", "i"} for run in runs)
 
 
 def _same_equation(a: Equation, b: Equation, symbolic: Symbolic, depth: int) -> bool:
@@ -389,4 +343,4 @@ def _same_equation(a: Equation, b: Equation, symbolic: Symbolic, depth: int) -> 
         return named and all(_same(clean(a.right), part, symbolic, depth) for part in _parts(b))
     if a.middle or b.middle:
         return False
-    return symbolic(*_spell(f"{a.left} = {a.right}", f"{b.left} = {b.right}"))
+    return symbolic(*spell(f"{a.left} = {a.right}", f"{b.left} = {b.right}"))

@@ -36,6 +36,7 @@ import socket
 import sys
 import time
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -58,13 +59,10 @@ def compare(gold: str, answer: str) -> bool:
 
     Only a text that math-verify can read as a whole counts; by default it would settle for a part.
     """
-    from latex2sympy2_extended import NormalizationConfig
     from math_verify import LatexExtractionConfig, parse, verify
 
     # The host has taken the units away; math-verify would take h, m and ab for units too.
-    reading = NormalizationConfig(
-        basic_latex=True, units=False, malformed_operators=True, nits=True, boxed="all"
-    )
+    reading = replace(LatexExtractionConfig().normalization_config, units=False)
     whole: dict[str, Any] = {
         "extraction_config": [LatexExtractionConfig(normalization_config=reading)],
         "extraction_mode": "first_match",
