@@ -1,7 +1,7 @@
 r"""Spells letters so that math-verify reads them as a reader of mathematics does.
 
     >>> spell("2X+x", "sin x+dy")
-    ('2a +x', '\\sin x+b y')
+    ('2a+x', '\\sin x+by')
 
 math-verify takes X for x and `\Pi` for `\pi`, dy for one name, and sin without its backslash for a
 product. So names of functions become commands, and a letter that stands beside its other case, or a d
@@ -49,12 +49,12 @@ def spell(gold: str, answer: str) -> tuple[str, str]:
     twice += sorted(c for c in both & _CAPITALS if c == r"\Pi" or c.lower() in both)
     if not any(map(_DERIVED.search, (gold, answer))):
         twice += sorted(both & {"d"})
-    renamed = dict(zip(twice, (f"{c} " for c in free), strict=False))
+    renamed = dict(zip(twice, free, strict=False))
 
     def spelled(match: re.Match[str]) -> str:
         run = match["run"]
         if run is None:
-            return renamed.get(match[0], match[0])
+            return f" {renamed[match[0]]}" if match[0] in renamed else match[0]
         if run in SPELLED:
             return f"\\{run}" if run in _COMMANDS else run
         return "".join(renamed.get(c, c) for c in run)

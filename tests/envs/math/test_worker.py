@@ -107,7 +107,6 @@ def test_memory_is_limited_and_the_next_comparison_has_it_all(
     pool: SymbolicPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = (
-        "LatexExtractionConfig = dict\n"
         "kept = []\n"
         "def parse(text, **_):\n"
         "    kept.append(bytes(int(text[7:-1]) << 20) if text[7:-1].isdigit() else b'')\n"
@@ -340,7 +339,16 @@ def test_a_check_survives_the_death_of_its_process(
 
 def fake(folder: Path, monkeypatch: pytest.MonkeyPatch, program: str) -> None:
     """Puts a library of that program in the place of math-verify."""
-    (folder / "math_verify.py").write_text(program)
+    head = (
+        "import dataclasses\n"
+        "@dataclasses.dataclass\n"
+        "class Reading:\n"
+        "    units: bool = True\n"
+        "@dataclasses.dataclass\n"
+        "class LatexExtractionConfig:\n"
+        "    normalization_config: Reading = dataclasses.field(default_factory=Reading)\n"
+    )
+    (folder / "math_verify.py").write_text(head + program)
     monkeypatch.syspath_prepend(folder)
 
 
@@ -348,7 +356,6 @@ async def test_an_exception_inside_is_a_verifier_error_and_never_a_wrong_answer(
     pool: SymbolicPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = (
-        "LatexExtractionConfig = dict\n"
         "def parse(text, **_):\n"
         "    if '7' in text: raise TypeError('no')\n"
         "    return []\n"
