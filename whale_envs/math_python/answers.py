@@ -46,10 +46,19 @@ _DRESS = re.compile(
     r"|\\(?:tiny|scriptsize|small|normalsize|large|Large|LARGE|huge|Huge|bf|bfseries|it|scriptstyle)(?![A-Za-z])"
 )
 """Colours, sizes, invisible things and numbers of lines: no part of an answer."""
-_LEAD = re.compile(r"(?:\\(?:therefore|Rightarrow|Longrightarrow|implies)(?![A-Za-z])|[∴⇒\s])+")
-_TAIL = re.compile(
-    r"(?:\s|\\(?:checkmark|blacksquare|qed|newline)(?![A-Za-z])|[✓✔✅■]|\\text\s*\{[\s.,;!]{0,4}\})+\Z"
+_FONT = re.compile(
+    r"(?:(?<=[-+*/=({\[,^_])|\A)\s*\\(?:text(?:bf|it|rm|normal)?|math(?:rm|bf|it|sf)|mbox|boldsymbol|bm|underline)\s*"
+    r"(?:(\d)|(\{(?:[^{}A-Za-z\\]|\\(?:[,;:! ]|[dtc]?frac|sqrt|pi(?![A-Za-z]))|\{[^{}A-Za-z\\]*\})*\}))"
 )
+"""A font around nothing but a number, where it begins a term: elsewhere 5 and a bold 7 would be 57."""
+_LEAD = re.compile(
+    r"(?:\\(?:therefore|Rightarrow|Longrightarrow|implies)(?![A-Za-z])|\\\\(?=[\s\d$+-])|[∴⇒\s])+"
+)
+_TAIL = re.compile(
+    r"(?:\s|\\(?:checkmark|blacksquare|qed|newline)(?![A-Za-z])|[✓✔✅■]|\\text\s*\{[\s.,;!]{0,4}\}"
+    r"|\\)+\Z"
+)
+r"""What may follow an answer; a backslash is what is left of a space or a line break (`12\ `)."""
 _SPACING = re.compile(
     r"\\\\|\\[,;:! ]|\\(?:left|right|bigl?|bigr|Bigl?|Bigr|displaystyle|textstyle|limits|quad|qquad)"
     r"(?![A-Za-z])|\\[dtc]frac(?![A-Za-z])|\\[dt]binom(?![A-Za-z])|\\[lr]brace(?![A-Za-z])"
@@ -138,7 +147,8 @@ def clean(answer: str) -> str:
         text = _RAISED_RUN.sub(lambda m: f"^{{{m[0].translate(_RAISED)}}}", text).translate(_CHARACTERS)
     if "{,}" in text:
         text = _THOUSANDS.sub(lambda m: m[0].replace("{,}", ""), text)
-    text = _SPACING.sub(lambda m: _SPELLED.get(m[0], ""), _DRESS.sub("", text))
+    text = _FONT.sub(lambda m: m[1] or m[2], _DRESS.sub("", text))
+    text = _SPACING.sub(lambda m: _SPELLED.get(m[0], ""), text)
     for _ in range(8):
         before = text
         text = strip_label(_trim_marks(text))

@@ -19,7 +19,9 @@ In this order, on cleaned texts (`answers.clean`):
 * Of `x=5` only the 5 counts beside an answer that is no equation. A gold equation that assigns
   nothing (`x+y=5`) is not equal to its right side. An answer's sides must all be the gold answer, but
   for plain names and, in front, a sum of different names (`m+n=25`, `x=5+20=25`, `25=n`).
-* Letters of different case are different symbols. A prime (`f'`) or a crossing-out changes what it is at.
+* Letters of different case are different symbols, Greek ones too. A single letter is a symbol, never a
+  unit, but in `\text` or `\mathrm`: `5 m` is not 5. A free i is the imaginary unit, but beside a j.
+* A prime (`f'`) or a crossing-out changes what it is at.
 * `x=5,y=3` is the pair of its values in the order written, so equal to `(5,3)`, and to `y=3,x=5` only
   beside another list.
 * A decimal that goes on (`10...`, `10\ldots`) is not told how, so equal to nothing but itself.
@@ -39,6 +41,7 @@ from typing import Any, TypeAlias
 from whale_envs.math_python.answers import clean, closing_brace, squeeze
 from whale_envs.math_python.labels import is_label
 from whale_envs.math_python.rational import TooBigError, evaluate
+from whale_envs.math_python.spelling import LETTERS, SPELLED, plain_constants, spell
 from whale_envs.math_python.values import (
     MOST_ITEMS,
     Equation,
@@ -83,17 +86,7 @@ _TEXT = re.compile(r"\\(?:text|mbox|textrm|textbf|textit|mathrm|rm)(?![A-Za-z])"
 _HEDGE = re.compile(r"\.\.\.|…|\\[lcd]?dots|['’′]|\\(?:prime|[bx]?cancel|not|sout|st)(?![A-Za-z])")
 """Marks that math-verify passes over."""
 _TEXT_WORDS = re.compile(r"\\(?:text|mbox|textrm|textbf|textit|mathrm|rm)\s*\{([^{}]*)\}")
-_CONSTANT = re.compile(r"\\mathrm\s*\{\s*([eid])\s*\}")
-_LETTERS = re.compile(
-    r"\\(?:text|mbox|textrm|textbf|textit|math[a-z]+|operatorname|begin|end)\*?\s*\{[^{}]*\}|\\[A-Za-z]+"
-    r"|_\s*\{[^{}]*\}|(?P<run>[A-Za-z]+)"
-)
-_FUNCTIONS = """
-    sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh log ln exp sqrt inf infty pi theta alpha beta
-    gamma lambda max min gcd lcm mod and or
-"""
-_SPELLED = frozenset(_FUNCTIONS.split())
-_DERIVED = re.compile(r"\\(?:i*int|sum|prod|lim)(?![A-Za-z])|\\frac\s*\{\s*d|\\begin")
+_LAST_TEXT = re.compile(rf"\s*{_TEXT_WORDS.pattern}(?:\s*\^\s*(?:\d|\{{\s*-?\d\s*\}}))?\Z")
 _INTEGER = re.compile(r"[+-]?\d{1,1000}\Z", re.ASCII)
 _DECIMAL = re.compile(r"[+-]?(\d*)\.(\d+)\Z", re.ASCII)
 _GREEK = (
@@ -158,49 +151,21 @@ def _said(text: str) -> list[str]:
     return [" ".join(words.split()).lower() for words in _TEXT_WORDS.findall(text)]
 
 
-def _spell(gold: str, answer: str) -> tuple[str, str]:
-    r"""Both with a product sign between bare letters, and no letter twice in different case.
-
-    math-verify takes letters after a number for a unit, and X for x.
-
-    >>> _spell("12ab", "Xx")
-    ('12\\cdot a\\cdot b', 'c\\cdot x')
-    """
-    gold, answer = (_CONSTANT.sub(r" \1 ", text) for text in (gold, answer))
-    both = set("".join(m["run"] or "" for text in (gold, answer) for m in _LETTERS.finditer(text)))
-    free = [c for c in "abcfghjklmnpqrstuvwxyz" if c not in both and c.upper() not in both]
-    twice = sorted(c for c in both if c.isupper() and c.lower() in both)
-    renamed = str.maketrans(dict(zip(twice, free, strict=False)))
-
-    def spelled(text: str) -> str:
-        joint = "" if _DERIVED.search(text) else "\\cdot "
-
-        def run(match: re.Match[str]) -> str:
-            letters = match["run"]
-            if letters is None or letters in _SPELLED:
-                return match[0]
-            before = text[: match.start()].rstrip()
-            first = joint if len(letters) > 1 and (before[-1:].isdigit() or before[-1:] == "}") else ""
-            return first + (joint or "").join(letters.translate(renamed))
-
-        return _LETTERS.sub(run, text)
-
-    return spelled(gold), spelled(answer)
-
-
 def _ask(gold: str, answer: str, symbolic: Symbolic) -> bool:
     """Asks the symbolic helper, without units, and only where it has nothing to guess."""
     (gold, unit), (answer, other) = split_unit(join_thousands(gold)), split_unit(join_thousands(answer))
     if unit and other and unit != other:
         return False
-    gold, answer = _CONSTANT.sub(r" \1 ", gold), _CONSTANT.sub(r" \1 ", answer)
+    gold, answer = (plain_constants(clean(text)) for text in (gold, answer))
     if _UNSURE.search(answer) or (_HEDGE.search(answer) and not _HEDGE.search(gold)):
         return False
-    if _TEXT.search(answer) and _said(gold) != _said(answer):
+    if not _TEXT.search(answer):
+        gold = clean(_LAST_TEXT.sub("", gold)) or gold  # a unit that we do not know
+    elif _said(gold) != _said(answer):
         return False
     if _grows(gold) or _grows(answer):
         raise TooComplexError("a power in it is too large")
-    return symbolic(*_spell(gold, answer))
+    return symbolic(*spell(gold, answer))
 
 
 def _grows(text: str) -> bool:
@@ -366,8 +331,8 @@ def _exact(text: str) -> Fraction | None:
 
 def _bare_letters(text: str) -> bool:
     """Whether it holds a letter that is a variable; units and known words are none."""
-    runs = (m["run"] for m in _LETTERS.finditer(split_unit(text)[0]) if m["run"])
-    return any(run not in _SPELLED and not set(run) <= {"e", "i"} for run in runs)
+    runs = (m["run"] for m in LETTERS.finditer(split_unit(text)[0]) if m["run"])
+    return any(run not in SPELLED and not set(run) <= {"e", "i"} for run in runs)
 
 
 def _same_equation(a: Equation, b: Equation, symbolic: Symbolic, depth: int) -> bool:
@@ -378,4 +343,4 @@ def _same_equation(a: Equation, b: Equation, symbolic: Symbolic, depth: int) -> 
         return named and all(_same(clean(a.right), part, symbolic, depth) for part in _parts(b))
     if a.middle or b.middle:
         return False
-    return symbolic(*_spell(f"{a.left} = {a.right}", f"{b.left} = {b.right}"))
+    return symbolic(*spell(f"{a.left} = {a.right}", f"{b.left} = {b.right}"))

@@ -36,6 +36,7 @@ import socket
 import sys
 import time
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -60,16 +61,40 @@ def compare(gold: str, answer: str) -> bool:
     """
     from math_verify import LatexExtractionConfig, parse, verify
 
+    # The host has taken the units away; math-verify would take h, m and ab for units too.
+    reading = replace(LatexExtractionConfig().normalization_config, units=False)
     whole: dict[str, Any] = {
-        "extraction_config": [LatexExtractionConfig()],
+        "extraction_config": [LatexExtractionConfig(normalization_config=reading)],
         "extraction_mode": "first_match",
         "fallback_mode": "no_fallback",
         "parsing_timeout": None,
     }
     parsed = [parse(f"\\boxed{{{exact(text)}}}", **whole) for text in (gold, answer)]
-    if not all(parsed) or not verify(*parsed, timeout_seconds=None):
+    if not all(parsed):
         return False
-    return holds(parsed[0][0], parsed[1][0], gold, answer)
+    first, second = one_meaning(parsed[0][0], parsed[1][0])
+    if not verify(first, second, timeout_seconds=None):
+        return False
+    return holds(first, second, gold, answer)
+
+
+def one_meaning(*values: Any) -> list[Any]:
+    """The values with one symbol for one name; i is the imaginary unit, but for an index or beside j.
+
+    math-verify guesses from the text whether symbols are real, so `2i` and `2 i` would differ.
+    """
+    import sympy
+
+    kinds = (sympy.Basic, sympy.MatrixBase)
+    symbols = set[Any]().union(*(v.atoms(sympy.Symbol) for v in values if isinstance(v, kinds)))
+    free = set[Any]().union(*(v.free_symbols for v in values if isinstance(v, kinds)))
+    named = {str(symbol) for symbol in symbols}
+    imaginary = "i" in named and "j" not in named and not any(str(s) == "i" for s in symbols - free)
+    known = {
+        s: sympy.I if imaginary and str(s) == "i" else sympy.Symbol(str(s), real=None if imaginary else True)
+        for s in symbols
+    }
+    return [v.xreplace(known) if isinstance(v, kinds) else v for v in values]
 
 
 def exact(text: str) -> str:
@@ -91,7 +116,7 @@ def holds(first: Any, second: Any, gold: str, answer: str) -> bool:
         return proportional(first.lhs - first.rhs, second.lhs - second.rhs)
     values = [e.rhs if isinstance(e, sympy.Eq) else e for e in (first, second)]
     if not all(isinstance(v, sympy.Expr) for v in values):
-        return True
+        return not any(isinstance(v, sympy.Expr) for v in values)  # math-verify: 2 is the set {2}
     symbols = names(values)
     literals = [_DECIMAL.match(text.strip()) for text in (gold, answer)]
     if not symbols and any(literals):

@@ -94,6 +94,7 @@ _UNIT = re.compile(
     r"|(?P<base>_(?:\d|\{\s*\d{1,2}\s*\}))"
     r"|\s+(?P<bare>[A-Za-z][A-Za-z]+(?: [A-Za-z]+){0,3}(?:\s*\^\s*(?:\d|\{\d\}))?))\Z"
 )
+_DIGITS = "-+(){} ,.0123456789ABCDEF"
 _UNIT_COMMAND = re.compile(r"\\(?:text|mathrm|mbox|textrm|rm)|[{}.\\]")
 _UNIT_NAMES = {"degrees": "degree", "deg": "degree", "dollars": "$", "dollar": "$", "usd": "$", "units": ""}
 _UNIT_WORDS = """
@@ -241,7 +242,8 @@ def split_unit(text: str) -> tuple[str, str | None]:
     if match["degree"] is not None:
         return core, "degree"
     if match["base"]:
-        return core, "base " + "".join(filter(str.isdigit, match["base"]))
+        index = core.strip(_DIGITS) or not _DIGIT.search(core)  # as in a+b_1
+        return (text, None) if index else (core, "base " + "".join(filter(str.isdigit, match["base"])))
     words = re.sub(r"\^\s*-?\s*\d", " ", _UNIT_COMMAND.sub(" ", match["text"] or match["bare"])).split()
     if not _are_units(words):
         return text, None
