@@ -16,9 +16,9 @@ Not covered: what the operators do, and reading the outcome, see `curves.py`.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -26,7 +26,7 @@ from whale_baselines.history import Harness, History, Made, Pair, Point
 from whale_baselines.schedule import Entry, Move, Schedule
 from whale_baselines.settings import AFTER_PHASES, Every
 from whale_bench.ledger import Ledger
-from whale_bench.statistics import Score
+from whale_bench.statistics import Difference, Score
 from whale_envs.errors import UsageError
 
 
@@ -85,11 +85,23 @@ class HarnessOperator(Protocol):
         ...
 
 
+class Evaluation(NamedTuple):
+    """What an evaluation came to."""
+
+    score: Score
+    rollouts: int
+    """Charged for it."""
+    rise: Difference | None = None
+    """Since the agent that the run began with, on the same examples and seeds; None where it was not told."""
+    metrics: Mapping[str, float] = {}
+    """Means of the behaviour metrics."""
+
+
 class Evaluator(Protocol):
     """Evaluates an agent, with the ledger's purpose `dev` or `test`."""
 
-    async def evaluate(self, pair: Pair, harness: Harness, split: str) -> tuple[Score, int]:
-        """(score, rollouts charged) on a split; where it has been done before, what it came to.
+    async def evaluate(self, pair: Pair, harness: Harness, split: str) -> Evaluation:
+        """On a split; where it has been done before, what it came to.
 
         Raises:
             InfrastructureError: those weights are not there any more.
@@ -216,19 +228,21 @@ class _Run:
         if any(point.moves == moves for point in earlier):
             return
         if earlier:
-            score, rollouts = earlier[0].score, 0
+            found = Evaluation(earlier[0].score, 0, earlier[0].rise, earlier[0].metrics)
         else:
             harness = self.history.harness(pair.harness_id)
-            score, rollouts = await self.evaluator.evaluate(pair, harness, split)
+            found = await self.evaluator.evaluate(pair, harness, split)
         charged = {purpose: charge.rollouts for purpose, charge in sorted(self.ledger.charged().items())}
         point = Point(
             moves=moves,
             split=split,
             weights_id=pair.weights_id,
             harness_id=pair.harness_id,
-            score=score,
-            rollouts=rollouts,
+            score=found.score,
+            rollouts=found.rollouts,
             charged=charged,
+            rise=found.rise,
+            metrics=dict(found.metrics),
         )
         self.history.add(point)
         self.report(point)

@@ -1,18 +1,19 @@
-"""The command `whale-baselines`: train the weights of an agent, or search its harness.
+"""The command `whale-baselines`: train the weights of an agent, search its harness, or both in turn.
 
     whale-baselines run demo/weight_only --out runs/demo
-    whale-baselines run weight.toml --explain
+    whale-baselines run mine.toml --explain
+    whale-baselines resume runs/demo
     whale-baselines lineage runs/search --out lineage.html
-    whale-baselines list | plan RECIPE | diff A B | simulate RECIPE --out DIR | status DIR | compare DIR ...
+    whale-baselines list | plan RECIPE | diff A B | status DIR | compare DIR ...
 
 Exit codes: 0 done; 2 misuse, with one line that says what; 3 something failed, and the same command goes
 on; 130 interrupted.
 
-Not covered: what the commands print (`commands.py`).
+Not covered: what the commands do and print (`run_command.py`, `commands.py`).
 """
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -27,40 +28,45 @@ app = typer.Typer(
 )
 
 
-@app.callback()
-def _group() -> None:
-    """Makes `run` a command with a name, where others are to follow."""
-
-
 @app.command("run")
 def run_command(
     recipe: Annotated[str, typer.Argument(help="A TOML file, or a shipped recipe such as demo/weight_only.")],
+    *,
     out: Annotated[Path | None, typer.Option(help="Run folder; where it is there, the run goes on.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed, instead of the recipe's.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed, instead of the recipe's.")] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Runs, with seeds that follow one another.")] = 1,
     explain: Annotated[bool, typer.Option("--explain", help="Only say what it would take.")] = False,
     log: Annotated[
         list[str] | None, typer.Option(help="Also log to tensorboard, wandb or trackio; may be repeated.")
     ] = None,
 ) -> None:
-    """Run a recipe: with [recipe], training of the weights; with [search], of the harness."""
-    from whale_baselines import search_run
-    from whale_baselines.weight_command import run_weights
+    """Run a recipe: training, search, or both in turn, as its schedule says."""
+    from whale_baselines import run_command as command
+    from whale_baselines.commands import print_comparison
+    from whale_baselines.recipes import load_recipe
 
-    if not search_run.is_search(Path(recipe)):
-        run_weights(recipe, out, seed=seed, explain=explain, log=log or [])
+    found = load_recipe(recipe)
+    if seed is not None:
+        found = found.with_seed(seed)
+    if explain:
+        command.explain(found)
         return
-    import asyncio
+    command.run_seeds(found, out, seeds=seeds, log=log or [])
+    if out is not None and seeds > 1:
+        print_comparison([out], as_json=False)
 
-    from whale_envs.errors import UsageError
 
-    if out is None:
-        raise UsageError("a run needs a folder: --out FOLDER")
-    found = asyncio.run(
-        search_run.run(
-            search_run.read_plan(Path(recipe)), out, report=lambda _kind, told: typer.echo(_iterated(told))
-        )
-    )
-    typer.echo(_evaluated(found))
+@app.command("resume")
+def resume_command(
+    folder: Annotated[Path, typer.Argument(help="Run folder, or a folder of those of several seeds.")],
+    log: Annotated[
+        list[str] | None, typer.Option(help="Also log to tensorboard, wandb or trackio; may be repeated.")
+    ] = None,
+) -> None:
+    """Go on with a run from its folder alone."""
+    from whale_baselines.run_command import resume
+
+    resume(folder, log=log or [])
 
 
 @app.command("lineage")
@@ -113,19 +119,6 @@ def diff_command(
     print_differences(load_recipe(a), load_recipe(b))
 
 
-@app.command("simulate")
-def simulate_command(
-    recipe: Annotated[str, typer.Argument(help="A simulated recipe, such as simulated/whale.")],
-    out: Annotated[Path, typer.Option(help="Run folder; where it is there, the run goes on.")],
-    seeds: Annotated[int, typer.Option(min=1, help="Runs, with seeds that follow one another.")] = 1,
-) -> None:
-    """Run a schedule with the simulated learner: no model, and no entry of any ranking."""
-    from whale_baselines.commands import simulate, told
-    from whale_baselines.recipes import load_recipe
-
-    simulate(load_recipe(recipe), out, seeds, told)
-
-
 @app.command("status")
 def status_command(
     folder: Annotated[Path, typer.Argument(help="Run folder.")],
@@ -152,24 +145,6 @@ def compare_command(
 def main() -> None:
     """The console script."""
     run_app(app, "whale-baselines")
-
-
-def _iterated(line: dict[str, Any]) -> str:
-    found = ", ".join(f"{name} {status}" for name, status in line["candidates"].items()) or "no candidates"
-    problem = f"; {line['problem']}" if line["problem"] else ""
-    return (
-        f"phase {line['phase']}, iteration {line['iteration']}: {line['accepted']} "
-        f"{line['success']:.1%} [{line['success_low']:.1%}, {line['success_high']:.1%}], "
-        f"{line['turns']:.2f} turns; {found}; {line['rollouts']} rollouts, {line['seconds']:.1f} s{problem}"
-    )
-
-
-def _evaluated(found: Any) -> str:
-    change = found.difference
-    return (
-        f"dev mean@{found.k}: {found.before.mean:.1%} before, {found.after.mean:.1%} after, "
-        f"{change.mean:+.1%} [{change.low:+.1%}, {change.high:+.1%}]"
-    )
 
 
 if __name__ == "__main__":

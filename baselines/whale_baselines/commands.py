@@ -1,4 +1,4 @@
-"""What the commands about recipes print: list, plan, diff, simulate, status, compare.
+"""What the commands about recipes print: list, plan, diff, status, compare.
 
     print_plan(plan_of(load_recipe("paper/search_qa/whale")), as_json=False)
 
@@ -7,7 +7,6 @@
 Not covered: everything that is printed here is computed elsewhere.
 """
 
-import asyncio
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,10 +19,8 @@ from rich.live import Live
 from rich.table import Column, Table
 
 from whale_baselines.comparing import Row, compare_runs, run_folders
-from whale_baselines.history import Made, Point
 from whale_baselines.plan import Extent, Plan
 from whale_baselines.recipes import (
-    ALIASES,
     RunRecipe,
     check_ready,
     differences,
@@ -44,8 +41,6 @@ def print_recipes() -> None:
     for name in recipe_names():
         recipe = load_recipe(name)
         table.add_row(name, _schedule(recipe), str(recipe.agent.get("model", "none: simulated")))
-    for alias, name in ALIASES.items():
-        table.add_row(alias, f"is {name}", "")
     Console().print(table)
 
 
@@ -86,35 +81,6 @@ def print_readiness(recipe: RunRecipe) -> None:
         check_ready(recipe)
     except UsageError as error:
         Console(soft_wrap=True).print(f"Not here: {error}", markup=False, highlight=False)
-
-
-def simulate(
-    recipe: RunRecipe, out: Path, seeds: int, report: Callable[[RunRecipe, Made | Point], None]
-) -> None:
-    """Runs a simulated recipe, or goes on with it, once for each seed."""
-    from whale_baselines.run_recipe import run_recipe
-    from whale_baselines.simulated.opening import check_simulated, simulated_operators
-
-    check_simulated(recipe)  # before there is a folder
-    for number in range(seeds):
-        seeded = recipe.with_seed(recipe.recipe.seed + number)
-        folder = out / f"seed-{seeded.recipe.seed}" if seeds > 1 else out
-
-        def told(record: Made | Point, seeded: RunRecipe = seeded) -> None:
-            report(seeded, record)
-
-        asyncio.run(run_recipe(seeded, folder, operators=simulated_operators, report=told))
-    print_comparison([out], as_json=False)
-
-
-def told(recipe: RunRecipe, record: Made | Point) -> None:
-    """A line for each evaluation on dev."""
-    if isinstance(record, Point) and record.split == "dev":
-        spent = sum(count for purpose, count in record.charged.items() if purpose != "test")
-        sys.stdout.write(
-            f"{recipe.name} seed {recipe.recipe.seed}{LABEL if recipe.simulated else ''}: "
-            f"{record.moves} moves, {spent:,} rollouts, dev {_score(record.score)}\n"
-        )
 
 
 def print_status(folder: Path, *, watch: bool, as_json: bool) -> None:
@@ -189,6 +155,7 @@ def _plan_table(plan: Plan, title: str) -> Table:
     same("rollouts: weight", lambda e: e.weight)
     both("rollouts: harness", lambda e: e.harness_paper, lambda e: e.harness)
     both("  both, the method's budget", lambda e: e.budget_paper, lambda e: e.budget)
+    both("rollouts: smoke, at most", lambda _e: "not counted", lambda e: e.smoke)
     both("rollouts: dev", lambda _e: "not counted", lambda e: e.dev)
     both("rollouts: test", lambda _e: "not counted", lambda e: e.test)
     both("sampled tokens, at most", lambda _e: "", plan.tokens)

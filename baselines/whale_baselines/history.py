@@ -20,7 +20,7 @@ import msgspec
 
 from whale_baselines.json_lines import JsonLines
 from whale_baselines.schedule import Entry
-from whale_bench.statistics import Score
+from whale_bench.statistics import Difference, Score
 from whale_envs.errors import DataError, InfrastructureError, UsageError
 
 FILE = "history.jsonl"
@@ -71,6 +71,10 @@ class Point(msgspec.Struct, frozen=True, kw_only=True, tag="point", tag_field="r
     """That this evaluation was charged; 0 where the same agent had been evaluated before."""
     charged: dict[str, int]
     """Rollouts charged in all by then, by purpose, this evaluation's included."""
+    rise: Difference | None = None
+    """Since the agent that the run began with."""
+    metrics: dict[str, float] = msgspec.field(default_factory=dict)
+    """Means of the behaviour metrics."""
 
 
 class History:
@@ -154,7 +158,12 @@ class History:
         return found
 
     def _path(self, harness_id: str) -> Path:
-        return self.folder / "harnesses" / f"{harness_id.rpartition(':')[2][:16]}.py"
+        return harness_path(self.folder, harness_id)
+
+
+def harness_path(folder: Path, harness_id: str) -> Path:
+    """Where a run keeps the source of a harness."""
+    return folder / "harnesses" / f"{harness_id.rpartition(':')[2][:16]}.py"
 
 
 def harness_of(source: str) -> Harness:

@@ -13,7 +13,7 @@ Two countings of search: the *paper's* bills the evaluation of an incoming harne
 token budget of every rollout. GPU-hours and money are the recipe's rates times what they are rates of,
 and unknown where it has none.
 
-Not covered: smoke runs of candidates, prompt tokens, and rollouts that fail and are repeated.
+Not covered: prompt tokens, more samples that the `paired` rule asks for, and rollouts that are repeated.
 """
 
 import msgspec
@@ -51,6 +51,8 @@ class Extent(msgspec.Struct, frozen=True, kw_only=True):
     """Rollouts of search as the paper bills them."""
     harness: int
     """Rollouts of search that are run, where every candidate can be scored."""
+    smoke: int
+    """Rollouts that try candidates before they are scored, at most."""
     dev: int
     test: int
 
@@ -67,7 +69,7 @@ class Extent(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def rollouts(self) -> int:
         """All that are run."""
-        return self.budget + self.dev + self.test
+        return self.budget + self.smoke + self.dev + self.test
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,7 +115,7 @@ def plan_of(recipe: RunRecipe) -> Plan:
         domain=recipe.domain,
         simulated=recipe.simulated,
         per_step=per_step(recipe),
-        per_iteration=recipe.search.candidates * per_incoming(recipe),
+        per_iteration=recipe.search.slots * per_incoming(recipe),
         per_incoming=per_incoming(recipe),
         token_budget=budget,
         device=recipe.estimate.device,
@@ -129,7 +131,7 @@ def per_step(recipe: RunRecipe) -> int:
 
 
 def per_incoming(recipe: RunRecipe) -> int:
-    return recipe.search.examples * recipe.search.samples
+    return recipe.search.examples
 
 
 def _extent(recipe: RunRecipe, *, improves: Kind) -> Extent:
@@ -137,9 +139,10 @@ def _extent(recipe: RunRecipe, *, improves: Kind) -> Extent:
     schedule, entries, points = recipe.plan_schedule(), list[Entry](), 1
     every = recipe.dev.every()
     incoming, step = per_incoming(recipe), per_step(recipe)
-    iteration = incoming * recipe.search.candidates
+    iteration = incoming * recipe.search.slots
+    smoke = recipe.search.slots * recipe.search.smoke
     while (move := schedule.next(entries)) is not None:
-        cost = step if move.kind == "train" else incoming if move.number == 1 else iteration
+        cost = step if move.kind == "train" else incoming if move.number == 1 else iteration + smoke
         # Never a perfect score: a phase that ends at one would not be the longest.
         signal = 1.0 - 1.0 / (2.0 + len(entries)) if move.kind == improves else 0.0
         entry = Entry(**move._asdict(), signal=signal, rollouts=cost)
@@ -147,6 +150,7 @@ def _extent(recipe: RunRecipe, *, improves: Kind) -> Extent:
         points += due_after(entries, schedule.next(entries), every)
     phases = _phases(entries)
     searches = [phase.moves for phase in phases if phase.kind == "search"]
+    sessions = sum(searches) - len(searches)
     evaluated = points * recipe.dev.samples
     tested = {"points": evaluated, "end": recipe.dev.samples, "none": 0}[recipe.dev.test]
     sizes = {split: recipe.examples(split) for split in ("dev", "test")}
@@ -155,11 +159,12 @@ def _extent(recipe: RunRecipe, *, improves: Kind) -> Extent:
         phases=phases,
         steps=sum(entry.kind == "train" for entry in entries),
         iterations=sum(searches),
-        sessions=sum(searches) - len(searches),
+        sessions=sessions,
         points=points,
         weight=sum(entry.rollouts for entry in entries if entry.kind == "train"),
         harness_paper=sum(searches) * iteration,
-        harness=sum(entry.rollouts for entry in entries if entry.kind == "search"),
+        harness=len(searches) * incoming + sessions * iteration,
+        smoke=sessions * smoke,
         dev=evaluated * sizes["dev"],
         test=tested * sizes["test"],
     )

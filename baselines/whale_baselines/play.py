@@ -48,6 +48,14 @@ class Job(NamedTuple):
     sample: int
 
 
+Progress = Callable[[str, int, int], None]
+"""Called with (purpose, finished rollouts, all that are played together)."""
+
+
+def no_progress(_what: str, _done: int, _of: int) -> None:
+    """Nobody looks."""
+
+
 class Plays(Protocol):
     """What plays a step's rollouts; a test may have them from a list."""
 
@@ -62,9 +70,26 @@ def keys_of(batch: Iterable[Drawn], samples: int) -> dict[str, tuple[str, int]]:
     return {f"{PURPOSE}:{example_id}:{sample}": (example_id, sample) for example_id, sample in played}
 
 
-def jobs_of(purpose: str, agent: Agent, task: Task, ids: Iterable[str], samples: range) -> dict[str, Job]:
-    """The rollouts of an agent on examples, by `PURPOSE:H12:W12:EXAMPLE:SAMPLE`, example by example."""
-    who = f"{purpose}:{twelve(agent.harness_id)}:{twelve(agent.weights_id)}"
+def jobs_of(
+    purpose: str,
+    agent: Agent,
+    task: Task,
+    ids: Iterable[str],
+    samples: range,
+    *,
+    weights_id: str | None = None,
+) -> dict[str, Job]:
+    """The rollouts of an agent on examples, by `PURPOSE:H12:W12:EXAMPLE:SAMPLE`, example by example.
+
+    Args:
+        purpose: the ledger's.
+        agent: who plays.
+        task: what.
+        ids: of the examples.
+        samples: numbers of the rollouts of each.
+        weights_id: that of the weights themselves, where the backend's is only a server's claim to them.
+    """
+    who = f"{purpose}:{twelve(agent.harness_id)}:{twelve(weights_id or agent.weights_id)}"
     return {
         f"{who}:{example_id}:{sample}": Job(purpose, agent, task, example_id, sample)
         for example_id in ids
@@ -89,6 +114,8 @@ class Jobs:
     seed: int
     concurrency: int | None = None
     """Rollouts in flight, those of all agents together; None for what suits the backend."""
+    progress: Progress = no_progress
+    """Told as rollouts finish."""
     _settled: set[str] = field(default_factory=set)
     """Charged by an earlier launch; those without a record are played again without a second charge."""
     _recorded: set[str] | None = None
@@ -117,11 +144,17 @@ class Jobs:
         done = self._read(jobs.keys())
         for key, record in done.items():
             heard(key, record)
+        what = next((job.purpose for job in jobs.values()), "")
+
+        def listen(key: str, record: Rollout) -> None:
+            heard(key, record)
+            self.progress(what, len(done), len(jobs))
+
         problem = ""
         for _ in range(2):
             missing = [key for key in jobs if key not in done and wanted(key)]
             if missing:
-                problem = await _Launch(self, jobs, done, wanted, heard).run(missing) or problem
+                problem = await _Launch(self, jobs, done, wanted, listen).run(missing) or problem
         if missing := [key for key in jobs if key not in done and wanted(key)]:
             raise InfrastructureError(
                 f"{len(missing)} of {len(jobs)} rollouts could not be played ({problem}); "
@@ -226,7 +259,8 @@ class Player:
     """Plays training steps with `agent`. `store` is open for writing, as its ledger is."""
 
     task: Task
-    agent: Agent
+    agent: Agent | None
+    """None until a phase says under which harness to play."""
     store: RunStore
     ledger: Ledger
     recipe: Recipe
@@ -243,9 +277,10 @@ class Player:
         """
         if self.jobs is None:
             self.jobs = Jobs(self.store, self.ledger, self.recipe.seed, self.concurrency)
-        keys = keys_of(batch, self.recipe.samples)
+        assert self.agent is not None, "a phase begins before its first step"
+        agent, keys = self.agent, keys_of(batch, self.recipe.samples)
         done = await self.jobs.play(
-            {key: Job(PURPOSE, self.agent, self.task, *played) for key, played in keys.items()}
+            {key: Job(PURPOSE, agent, self.task, *played) for key, played in keys.items()}
         )
         return [done[key] for key in keys]
 

@@ -52,7 +52,7 @@ class Recipe:
     window: int = 10
     """Steps that the sliding mean of the reward is over."""
     most_empty: int = 3
-    """Steps in a row without an accepted rollout after which a phase stops."""
+    """Steps in a row without an accepted rollout after which a run stops; 0 never stops it."""
     most_skipped: int = 3
     """Updates in a row with a gradient that is not finite after which a phase stops."""
 
@@ -63,8 +63,9 @@ class Recipe:
             except msgspec.ValidationError as error:
                 raise UsageError(f"{name} of a recipe cannot be {getattr(self, name)!r}: {error}") from error
         for name in _COUNTS:
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name} of a recipe must be at least 1, got {getattr(self, name)}")
+            if getattr(self, name) < (name != "most_empty"):
+                least = int(name != "most_empty")
+                raise UsageError(f"{name} of a recipe must be at least {least}, got {getattr(self, name)}")
         for name, value in {"lr": self.lr, "clip": self.clip, "temperature": self.temperature}.items():
             if not 0 < value < 1e6:
                 raise UsageError(f"{name} of a recipe must be more than 0, got {value}")

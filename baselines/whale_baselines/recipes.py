@@ -21,7 +21,6 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from importlib.resources import files
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -30,33 +29,32 @@ import msgspec
 from whale_baselines.recipe import Recipe as TrainerRecipe
 from whale_baselines.recipe import recipe_of
 from whale_baselines.schedule import Schedule, steps_per_epoch
+from whale_baselines.search.recipe import SearchRecipe
 from whale_baselines.settings import (
     DevSettings,
     EstimateSettings,
     FilterSettings,
     ScheduleSettings,
-    SearchSettings,
     schedule_of,
     table,
 )
 from whale_bench.plan import EvalPlan
+from whale_bench.store import ADDRESSES
 from whale_envs import SPLITS, get_domain
 from whale_envs.errors import UnknownNameError, UsageError
 
 SIMULATED = "simulated"
 """In place of a domain, for the simulated learner."""
 
-ALIASES = {
-    "demo/weight_only": "demo/math_python/weight_only",
-    "demo/harness_only": "demo/math_python/harness_only",
-}
-
-_DECIDED = {"split": "[dev] and the operators choose it", "k": "samples of [recipe], [search] and [dev]",
-            "seed": "seed of [recipe]", "n": "counts of [filter]"}  # fmt: skip
+_DECIDED = {"split": "[dev] and the operators choose it", "k": "samples of [recipe] and [dev]",
+            "seed": "seed of [recipe]", "n": "counts of [filter]",
+            "families": "groups of [filter]"}  # fmt: skip
 """Fields of an evaluation that other tables decide."""
 
 _AGENT = tuple(sorted({field.name for field in fields(EvalPlan)} - _DECIDED.keys()))
-_TABLES = ("agent", "recipe", "search", "schedule", "dev", "filter", "estimate")
+_TABLES = ("agent", "recipe", "search", "proposer", "schedule", "dev", "filter", "estimate")
+_NO_MATTER = (*ADDRESSES, "directory", "concurrency")
+"""Fields of [agent] that say where something is, or how much of it at once."""
 _MOST_BASES = 8
 
 
@@ -68,7 +66,9 @@ class RunRecipe:
     agent: Mapping[str, Any]
     """Fields of `EvalPlan`; of a simulated one only the domain."""
     recipe: TrainerRecipe
-    search: SearchSettings
+    search: SearchRecipe
+    proposer: Mapping[str, Any]
+    """The proposer's own settings."""
     schedule: ScheduleSettings
     dev: DevSettings
     filter: FilterSettings
@@ -85,14 +85,21 @@ class RunRecipe:
 
     @property
     def recipe_id(self) -> str:
-        """Hash of everything but the name and the rates of estimates."""
+        """Hash of what decides a run: not its name, rates of estimates, or where files and servers are."""
         kept = asdict(self)
         del kept["name"], kept["estimate"]
+        kept["agent"] = {key: value for key, value in self.agent.items() if key not in _NO_MATTER}
+        if "harness" in self.agent:
+            kept["agent"]["harness"] = _file_id(Path(self.agent["harness"]))
         return f"sha256:{hashlib.sha256(msgspec.json.encode(kept, order='sorted')).hexdigest()}"
 
     def with_seed(self, seed: int) -> "RunRecipe":
         """The same with every seed set."""
         return replace(self, recipe=replace(self.recipe, seed=seed), search=replace(self.search, seed=seed))
+
+    def eval_plan(self, split: str, k: int) -> EvalPlan:
+        """The agent on a split, as an evaluation takes it; the filter is not in it."""
+        return EvalPlan(**self.agent, split=split, k=k, seed=self.recipe.seed)
 
     def examples(self, split: str) -> int:
         """How many examples of a split there are, the filter's counts applied; nothing is loaded."""
@@ -111,8 +118,8 @@ class RunRecipe:
             1 if self.schedule.kind == "harness_only"
             else steps_per_epoch(self.examples("weight"), trainer.prompts)
         )  # fmt: skip
-        incoming = search.examples * search.samples
-        costs = (trainer.prompts * trainer.samples, incoming, incoming * search.candidates)
+        iteration = search.slots * (search.examples + search.smoke)
+        costs = (trainer.prompts * trainer.samples, search.examples, iteration)
         return schedule_of(self.schedule, per_epoch, costs)
 
 
@@ -128,9 +135,9 @@ def load_recipe(name: str) -> RunRecipe:
         UsageError: there is none, it cannot be read, or it says what cannot be.
     """
     place, content = _read(name)
-    tables = _merged(name, content, 0)
+    tables = _merged(name, place, content, 0)
     try:
-        return _resolved(_display(name), tables)
+        return _resolved(name, tables)
     except UsageError as error:
         raise UsageError(f"{place}: {error}") from error
 
@@ -165,6 +172,8 @@ def _flat(recipe: RunRecipe) -> dict[str, Any]:
 
 def _resolved(name: str, tables: Mapping[str, Mapping[str, Any]]) -> RunRecipe:
     agent = dict(tables.get("agent", {}))
+    if isinstance(agent.get("base_url"), list):
+        agent["base_url"] = tuple(agent["base_url"])
     for key in ("domain",) if agent.get("domain") == SIMULATED else ("domain", "model"):
         if key not in agent:
             raise UsageError(f"[agent] lacks {key!r}")
@@ -176,7 +185,8 @@ def _resolved(name: str, tables: Mapping[str, Mapping[str, Any]]) -> RunRecipe:
         name=name,
         agent=agent,
         recipe=trainer,
-        search=table(SearchSettings, tables.get("search", {}), "search"),
+        search=table(SearchRecipe, tables.get("search", {}), "search"),
+        proposer=dict(tables.get("proposer", {})),
         schedule=table(ScheduleSettings, tables.get("schedule", {}), "schedule"),
         dev=table(DevSettings, tables.get("dev", {}), "dev"),
         filter=table(FilterSettings, tables.get("filter", {}), "filter"),
@@ -188,9 +198,6 @@ def _resolved(name: str, tables: Mapping[str, Mapping[str, Any]]) -> RunRecipe:
 
 
 def _check_counts(recipe: RunRecipe) -> None:
-    for name in ("candidates", "examples", "samples"):
-        if getattr(recipe.search, name) < 1:
-            raise UsageError(f"[search] {name} must be at least 1, got {getattr(recipe.search, name)}")
     if recipe.dev.samples < 1:
         raise UsageError(f"[dev] samples must be at least 1, got {recipe.dev.samples}")
     counts = {split: getattr(recipe.filter, split) for split in SPLITS}
@@ -203,24 +210,26 @@ def _check_counts(recipe: RunRecipe) -> None:
         raise UsageError(f"[search] examples is {recipe.search.examples}, and the harness split has {there}")
 
 
-def _merged(name: str, content: dict[str, Any], depth: int) -> dict[str, dict[str, Any]]:
+def _merged(name: str, place: Path, content: dict[str, Any], depth: int) -> dict[str, dict[str, Any]]:
     """The tables of a recipe laid over those of its base."""
     if depth > _MOST_BASES:
         raise UsageError(f"{name}: more than {_MOST_BASES} bases in a row; does one name itself?")
     _check_keys(name, content)
     below: dict[str, dict[str, Any]] = {}
     if (base := content.get("base")) is not None:
-        below = _merged(base, _read(base)[1], depth + 1)
+        below = _merged(base, *_read(base), depth + 1)
     above = {key: value for key, value in content.items() if key != "base"}
+    if isinstance(harness := above.get("agent", {}).get("harness"), str):
+        above["agent"] = above["agent"] | {"harness": str(place.parent / harness)}
     return {key: {**below.get(key, {}), **above.get(key, {})} for key in below.keys() | above.keys()}
 
 
 def _check_keys(name: str, content: Mapping[str, Any]) -> None:
-    place = _display(name)
+    place = name
     known = {
         "agent": _AGENT,
         "recipe": tuple(get_type_hints(TrainerRecipe)),
-        "search": tuple(get_type_hints(SearchSettings)),
+        "search": tuple(get_type_hints(SearchRecipe)),
         "schedule": tuple(get_type_hints(ScheduleSettings)),
         "dev": tuple(get_type_hints(DevSettings)),
         "filter": tuple(get_type_hints(FilterSettings)),
@@ -235,38 +244,40 @@ def _check_keys(name: str, content: Mapping[str, Any]) -> None:
             raise UnknownNameError(f"table in {place}:", key, ["base", *_TABLES])
         if not isinstance(values, dict):
             raise UsageError(f"{place}: [{key}] is a table, got {values!r}")
-        for field in values:
+        for field in values if key != "proposer" else ():  # which checks its own
             if key == "agent" and field in _DECIDED:
                 raise UsageError(f"{place}: [agent] has no {field!r}: {_DECIDED[field]}")
             if field not in known[key]:
                 raise UnknownNameError(f"key in {place}, [{key}]:", field, known[key], most=30)
 
 
-def _read(name: str) -> tuple[str, dict[str, Any]]:
+def _read(name: str) -> tuple[Path, dict[str, Any]]:
     """(where it stands, what is in it)."""
     if name.endswith(".toml"):
-        path: Traversable = Path(name)
+        path = Path(name)
     else:
         known = dict(_walk(_shipped(), ""))
-        found = ALIASES.get(name, name)
-        if found not in known:
-            raise UnknownNameError("recipe", name, sorted({*recipe_names(), *ALIASES}), most=100)
-        path = known[found]
+        if name not in known:
+            raise UnknownNameError("recipe", name, recipe_names(), most=100)
+        path = known[name]
     try:
-        return str(path), tomllib.loads(path.read_text(encoding="utf-8"))
+        return path, tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UsageError(f"{path}: cannot be read: {error}") from error
 
 
-def _display(name: str) -> str:
-    return ALIASES.get(name, name)
+def _file_id(path: Path) -> str:
+    try:
+        return f"sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}"
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error}") from error
 
 
-def _shipped() -> Traversable:
-    return files("whale_baselines") / "recipes"
+def _shipped() -> Path:
+    return Path(str(files("whale_baselines") / "recipes"))
 
 
-def _walk(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]]:
+def _walk(folder: Path, prefix: str) -> Iterator[tuple[str, Path]]:
     for entry in folder.iterdir():
         if entry.is_dir():
             yield from _walk(entry, f"{prefix}{entry.name}/")
@@ -292,7 +303,7 @@ def check_ready(recipe: RunRecipe) -> None:
     from whale_bench.models.folder import model_folder
 
     kind, _, model = str(recipe.agent["model"]).partition("/")
-    if model != "smollm2":  # which is fetched when missing
+    if kind in ("local", "vllm") and model != "smollm2":  # which is fetched when missing
         model_folder(kind, model)
 
 

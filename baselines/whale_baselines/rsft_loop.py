@@ -133,7 +133,7 @@ class Phase:
         watch.lap("sync")
         line |= {"weights_id": self.now.state.weights_id}
         append_line(self.metrics, line)
-        if after.empty_in_a_row >= recipe.most_empty:
+        if 0 < recipe.most_empty <= after.empty_in_a_row:
             raise UsageError(
                 f"no rollout was accepted in {after.empty_in_a_row} steps in a row "
                 f"({after.rollouts} rollouts so far) under harness {rollouts[0].harness_id}: there is "

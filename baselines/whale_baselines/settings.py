@@ -1,12 +1,12 @@
-"""The tables of a recipe that are not the trainer's: [search], [schedule], [dev], [filter], [estimate].
+"""The tables of a recipe that are no operator's: [schedule], [dev], [filter], [estimate].
 
     schedule_of(ScheduleSettings(kind="fixed", epochs=0.6, iterations=6, total_epochs=4.0), 74)
 
 Each table is a frozen dataclass whose defaults are the paper's; its fields are the valid keys. What a
 field needs of another one is checked where it is used.
 
-Not covered: files, names and inheritance (`recipes.py`), the fields of [agent] and [recipe], which
-evaluation and trainer have.
+Not covered: files, names and inheritance (`recipes.py`); the fields of [agent], [recipe] and [search],
+which evaluation, trainer and search have.
 """
 
 from collections.abc import Mapping
@@ -28,25 +28,6 @@ from whale_envs.errors import UnknownNameError, UsageError
 
 ScheduleKind = Literal["fixed", "adaptive", "stagewise", "weight_only", "harness_only"]
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchSettings:
-    """[search]: how harnesses are searched."""
-
-    candidates: int = 3
-    """Proposals of an iteration."""
-    examples: int = 256
-    """Of the harness split, the first ones."""
-    samples: int = 1
-    """Rollouts of each candidate on each example."""
-    acceptance: Literal["paper", "paired"] = "paper"
-    """paper: the best score, of equal ones fewer turns. paired: only what is better beyond noise."""
-    prompt_only: bool = False
-    """Only the system and user prompt may change (FST)."""
-    proposer: str = "mutate"
-    """Who writes candidates, as the proposers name themselves."""
-    seed: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +83,8 @@ class DevSettings:
     samples: int = 8
     test: Literal["points", "end", "none"] = "points"
     """`points` shows the paper's "best on test" too; `end` tests only what dev selects."""
+    keep: Literal["selected", "points"] = "selected"
+    """Whose weights stay on the disk: of the best on dev so far, or of every evaluated agent."""
 
     def every(self) -> "Every":
         """As the loop takes it."""

@@ -5,7 +5,7 @@
         trackers.log("dev", score)                      # dev/mean, dev/stderr, …
 
 The writers are accelerate's. A name that is unknown or not installed is refused before anything is loaded.
-What stands in metrics.jsonl and dev.jsonl is complete without them.
+What stands in history.jsonl and metrics.jsonl is complete without them.
 
 Not covered: logging in to a service, which its own client does.
 """
@@ -21,7 +21,7 @@ from whale_envs.errors import UnknownNameError, UsageError
 LOGGERS = {"tensorboard": "TensorBoardTracker", "wandb": "WandBTracker", "trackio": "TrackioTracker"}
 """Classes of accelerate, by the name of the package that each needs."""
 
-_KINDS = {"step": "train", "dev": "dev"}
+_KINDS = {"step": "train", "iteration": "search", "dev": "dev", "test": "test"}
 
 
 class Trackers:
@@ -42,7 +42,7 @@ class Trackers:
         self._open: list[Any] = []
 
     def log(self, kind: str, told: dict[str, Any]) -> None:
-        """Hands the numbers of a line on; kinds other than "step" and "dev" have none."""
+        """Hands the numbers of a line on; kinds that are not in `_KINDS` have none."""
         if kind not in _KINDS or not self._names:
             return
         if not self._open:

@@ -77,7 +77,10 @@ class PhaseOperator:
         raise UsageError(f"{self.phase.metrics} lacks step {number}, which a checkpoint says is finished")
 
 
-_KEPT = ("acceptance", "accepted", "updates", "skipped", "loss", "grad_norm", "cut_off", "seconds")
+_KEPT = (
+    "step", "acceptance", "accepted", "accepted_examples", "broken_share", "trained_tokens", "updates",
+    "skipped", "loss", "grad_norm", "changed_bf16", "cut_off", "seconds",
+)  # fmt: skip
 """What the history keeps of a line of metrics."""
 
 

@@ -7,9 +7,8 @@ Not covered: how many iterations a phase has and when it ends, which is the sche
 own settings.
 """
 
-import hashlib
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, get_type_hints
+from dataclasses import dataclass
+from typing import Literal, get_type_hints
 
 import msgspec
 
@@ -40,12 +39,8 @@ class SearchRecipe:
     """Of the paired rule: most rollouts of one harness on one example; a power of two."""
     planned: int = 15
     """Of the paired rule: candidates that a phase is planned to have; more are judged more strictly."""
-    dev_samples: int = 8
-    """Rollouts of each `dev` example, for the incoming and the accepted harness, when a run ends."""
-    dev_examples: int | None = None
-    """The first of the `dev` split; None for all."""
     seed: int = 0
-    """Of the rollouts and of the proposer's draws."""
+    """Of the proposer's draws."""
 
     def __post_init__(self) -> None:
         for name, kind in get_type_hints(SearchRecipe).items():
@@ -53,35 +48,15 @@ class SearchRecipe:
                 msgspec.convert(getattr(self, name), kind)
             except msgspec.ValidationError as error:
                 raise UsageError(f"{name} of a search cannot be {getattr(self, name)!r}: {error}") from error
-        for name in ("slots", "examples", "most_samples", "planned", "dev_samples"):
+        for name in ("slots", "examples", "most_samples", "planned"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} of a search must be at least 1, got {getattr(self, name)}")
         if self.most_samples & (self.most_samples - 1):
             raise UsageError(f"most_samples of a search must be a power of two, got {self.most_samples}")
-        if self.smoke < 0 or (self.dev_examples is not None and self.dev_examples < 1):
-            raise UsageError(
-                f"a search has smoke >= 0 and dev_examples >= 1, got {self.smoke}, {self.dev_examples}"
-            )
+        if self.smoke < 0:
+            raise UsageError(f"smoke of a search must be at least 0, got {self.smoke}")
         if not 0 < self.false_accept < 0.5 or not 0 <= self.margin < 1:
             raise UsageError(
                 "a search has false_accept between 0 and 0.5 and margin from 0 to below 1, got "
                 f"{self.false_accept}, {self.margin}"
             )
-
-    @property
-    def recipe_id(self) -> str:
-        """Hash of all of it."""
-        return f"sha256:{hashlib.sha256(msgspec.json.encode(asdict(self), order='sorted')).hexdigest()}"
-
-
-def search_recipe_of(settings: dict[str, Any]) -> SearchRecipe:
-    """A recipe from its fields by name, such as a table of a TOML file.
-
-    Raises:
-        UsageError: there is no such field, or it cannot have that value.
-    """
-    known = list(get_type_hints(SearchRecipe))
-    for name in settings:
-        if name not in known:
-            raise UsageError(f"a search has no {name!r}; valid: {', '.join(known)}")
-    return SearchRecipe(**settings)

@@ -40,6 +40,7 @@ from whale_baselines.search.sources import MOST_BYTES, clean, prompt_only_proble
 from whale_bench.engine import Agent, Task
 from whale_bench.ledger import Charge
 from whale_bench.models import Backend
+from whale_bench.models.base import names_weights
 from whale_bench.plan import EvalPlan
 from whale_bench.text import scrub, scrub_all
 from whale_envs.errors import InfrastructureError, UsageError
@@ -82,7 +83,7 @@ class HarnessSearch:
             UsageError: the backend serves other weights, or the archive's phase of this number began
                 with another harness, weights or recipe.
         """
-        if self.backend.weights_id != weights_id:
+        if not names_weights(self.backend.weights_id, weights_id):
             raise UsageError(
                 f"search phase {phase} is to begin under {weights_id}, "
                 f"and {self.backend.weights_id} is served"
@@ -94,7 +95,7 @@ class HarnessSearch:
             rule=self.recipe.rule,
             prompt_only=self.recipe.prompt_only,
         )
-        self._settle_sessions()
+        self.settle_sessions()
         self.jobs.begin()
         found = self.archive.phases.get(phase)
         if found is None:
@@ -233,8 +234,8 @@ class HarnessSearch:
             seed=derive_seed("proposer", self.recipe.seed, self._phase, iteration),
         )
 
-    def _settle_sessions(self) -> None:
-        """Charges sessions that a kill left between log and ledger."""
+    def settle_sessions(self) -> None:
+        """Charges sessions that a kill left between log and ledger; before `Jobs.begin` closes them."""
         ledger = self.jobs.ledger
         settled, waiting = ledger.settled_keys(), dict(ledger.open_reservations())
         for (phase, iteration), session in self.archive.sessions.items():

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from whale_baselines.alternate import Iterated, Stepped
+from whale_baselines.alternate import Evaluation, Iterated, Stepped
 from whale_baselines.history import Harness, Pair, harness_of
 from whale_baselines.simulated.booking import Book
 from whale_baselines.simulated.world import Harness as Mechanisms
@@ -57,7 +57,7 @@ class Iteration(msgspec.Struct, frozen=True, kw_only=True):
     """Of this iteration's candidates, or of the incoming harness."""
 
 
-class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
+class EvaluationLine(msgspec.Struct, frozen=True, kw_only=True):
     """A line of `evaluations.jsonl`."""
 
     key: str
@@ -217,19 +217,19 @@ class SimulatedEvaluator:
     ) -> None:
         self.world, self.trainer, self.samples, self.seed = world, trainer, samples, seed
         self._books = {
-            split: Book(ledger, _file(folder, f"evaluations-{split}"), Evaluation, split)
+            split: Book(ledger, _file(folder, f"evaluations-{split}"), EvaluationLine, split)
             for split in ("dev", "test")
         }
 
-    async def evaluate(self, pair: Pair, harness: Harness, split: str) -> tuple[Score, int]:
+    async def evaluate(self, pair: Pair, harness: Harness, split: str) -> Evaluation:
         key = f"{split}:{pair.weights_id}:{pair.harness_id}"
         rollouts = self.samples * len(self.world.difficulty[split])
 
-        def make() -> Evaluation:
+        def make() -> EvaluationLine:
             weights, mechanisms = self.trainer.weights(pair.weights_id), read_source(harness)
             rng = rng_of(key, self.seed)
             means = score(self.world, weights, mechanisms, rng, split=split, samples=self.samples)
-            return Evaluation(
+            return EvaluationLine(
                 key=key,
                 rollouts=rollouts,
                 score=score_of(means.tolist()),
@@ -237,7 +237,7 @@ class SimulatedEvaluator:
             )
 
         done = self._books[split].once(key, rollouts, make)
-        return done.score, done.rollouts
+        return Evaluation(done.score, done.rollouts)
 
 
 def weights_id_of(weights: Weights) -> str:

@@ -55,10 +55,10 @@ def study(recipe: RunRecipe, seed: int) -> Study:
             if move.number == 1:
                 phase, incoming, top = phase + 1, harness, -1.0
             rng = rng_of("iteration", seed, phase, move.number)
-            count = recipe.search.candidates
+            count = recipe.search.slots
             candidates = [harness] if move.number == 1 else [propose(harness, rng) for _ in range(count)]
             for candidate in candidates:
-                drawn = score(world, weights, candidate, rng, split="harness", samples=recipe.search.samples)
+                drawn = score(world, weights, candidate, rng, split="harness", samples=1)
                 if (found := float(drawn.mean())) > top:
                     harness, top = candidate, found
             signal, rollouts = top, len(candidates) * per_incoming(recipe)
