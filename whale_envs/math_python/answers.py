@@ -47,7 +47,7 @@ _DRESS = re.compile(
 )
 """Colours, sizes, invisible things and numbers of lines: no part of an answer."""
 _FONT = re.compile(
-    r"(?:(?<=[-+*/=({\[,^_])|\A)\s*\\(?:text(?:bf|it|rm|normal)?|math(?:rm|bf|it|sf)|mbox|boldsymbol|bm|underline)\s*"
+    r"(?:(?<=[-+*/=({\[,^_])|\A)\s*\\(?:text(?:bf|it|rm|normal)|math(?:rm|bf|it|sf)|boldsymbol|bm|underline)\s*"
     r"(?:(\d)|(\{(?:[^{}A-Za-z\\]|\\(?:[,;:! ]|[dtc]?frac|sqrt|pi(?![A-Za-z]))|\{[^{}A-Za-z\\]*\})*\}))"
 )
 """A font around nothing but a number, where it begins a term: elsewhere 5 and a bold 7 would be 57."""

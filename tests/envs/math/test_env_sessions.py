@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections.abc import Iterator
 
 import pytest
 
@@ -13,6 +14,14 @@ from whale_envs.math_python.tools import call_text
 from whale_envs.sandbox import Sandbox
 
 from ..sandbox.test_sandbox_hostile import only_spares_are_left  # noqa: TID252 - a neighbour
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[Sandbox]:
+    """One for all: each test shows that none of its sessions is left in it."""
+    made = Sandbox()
+    yield made
+    made.close()
 
 
 def close(env: MathPythonEnv) -> None:
@@ -37,27 +46,23 @@ def run_out_of_turns(env: MathPythonEnv) -> None:
 
 
 @pytest.mark.parametrize("end", [close, truncate, reset, answer, run_out_of_turns])
-def test_a_session_ends_with_its_episode(end) -> None:
-    sandbox = Sandbox()
-    try:
-        env = MathPythonEnv(keep_state=1, max_turns=4, interpreter=sandbox)
-        env.reset(seed=3)
-        assert env.step(call_text("x = 41"))[4]["event"] == "ok"
-        assert env.step(call_text("print(x + 1)"))[0] == "42\n"
-        assert len(sandbox._sessions) == 1
-        end(env)
-        assert not sandbox._sessions
-        asyncio.run(only_spares_are_left(sandbox))
-        env.reset(seed=4)
-        assert "NameError" in env.step(call_text("print(x)"))[0]
-        env.close()
-        env.close()
-        asyncio.run(only_spares_are_left(sandbox))
-    finally:
-        sandbox.close()
+def test_a_session_ends_with_its_episode(end, sandbox: Sandbox) -> None:
+    env = MathPythonEnv(keep_state=1, max_turns=4, interpreter=sandbox)
+    env.reset(seed=3)
+    assert env.step(call_text("x = 41"))[4]["event"] == "ok"
+    assert env.step(call_text("print(x + 1)"))[0] == "42\n"
+    assert len(sandbox._sessions) == 1
+    end(env)
+    assert not sandbox._sessions
+    asyncio.run(only_spares_are_left(sandbox))
+    env.reset(seed=4)
+    assert "NameError" in env.step(call_text("print(x)"))[0]
+    env.close()
+    env.close()
+    asyncio.run(only_spares_are_left(sandbox))
 
 
-def test_an_episode_without_state_has_no_session() -> None:
+def test_an_episode_without_state_has_no_session(sandbox: Sandbox) -> None:
     with_state: list[str | None] = []
 
     class Recorder:
@@ -68,19 +73,14 @@ def test_an_episode_without_state_has_no_session() -> None:
         def forget_session(self, session):
             raise AssertionError(session)
 
-    sandbox = Sandbox()
-    try:
-        env = MathPythonEnv(interpreter=Recorder())
-        env.reset(seed=3)
-        env.step(call_text("x = 1"))
-        env.close()
-        assert with_state == [None]
-    finally:
-        sandbox.close()
+    env = MathPythonEnv(interpreter=Recorder())
+    env.reset(seed=3)
+    env.step(call_text("x = 1"))
+    env.close()
+    assert with_state == [None]
 
 
-def test_many_episodes_in_threads_leave_no_session() -> None:
-    sandbox = Sandbox()
+def test_many_episodes_in_threads_leave_no_session(sandbox: Sandbox) -> None:
     texts: list[str] = []
 
     def episode(number: int) -> None:
@@ -89,17 +89,14 @@ def test_many_episodes_in_threads_leave_no_session() -> None:
         env.step(call_text(f"x = {number}"))
         texts.append(env.step(call_text("print(x)"))[0])
 
-    try:
-        threads = [threading.Thread(target=episode, args=(i,)) for i in range(6)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert sorted(texts) == [f"{i}\n" for i in range(6)]
-        assert not sandbox._sessions
-        asyncio.run(only_spares_are_left(sandbox))
-    finally:
-        sandbox.close()
+    threads = [threading.Thread(target=episode, args=(i,)) for i in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(texts) == [f"{i}\n" for i in range(6)]
+    assert not sandbox._sessions
+    asyncio.run(only_spares_are_left(sandbox))
 
 
 @pytest.mark.parametrize(("failures", "reward"), [(2, 1.0), (3, None)])

@@ -82,19 +82,7 @@ def test_a_space_or_line_break_at_the_end_is_none_of_the_answer(answer: str, end
     assert not check("12", rf"So \boxed{{{answer}{end}1}}")
 
 
-FONTS = [
-    "mathbf",
-    "mathrm",
-    "mathsf",
-    "mathit",
-    "textbf",
-    "textit",
-    "text",
-    "boldsymbol",
-    "bm",
-    "underline",
-    "mbox",
-]
+FONTS = ["mathbf", "mathrm", "mathsf", "mathit", "textbf", "textit", "boldsymbol", "bm", "underline"]
 
 
 @pytest.mark.parametrize("font", FONTS)
