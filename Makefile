@@ -26,7 +26,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 .PHONY: help demo demo-whale kills vllm test check lint types format bench clean
 
 help:
-	@sed -n 's/^# \{0,1\}//p' $(firstword $(MAKEFILE_LIST)) | head -7
+	@sed -n 's/^# \{0,1\}//p' $(firstword $(MAKEFILE_LIST)) | head -6
 
 $(BIN)/.base: pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "whale-envs needs Python 3.11 or newer on the PATH"; exit 2; }
