@@ -1,6 +1,7 @@
 # Everything here sets itself up in .venv on a fresh machine with Python >= 3.11.
 #
 #   make demo    a real small language model plays real chess puzzles, about four minutes
+#   make demo-whale   six methods train and search a real small model at one budget, about an hour
 #   make test    the whole test suite; needs Chromium (Debian: apt-get install chromium)
 #   make check   lint + types + tests
 
@@ -22,7 +23,7 @@ VLLM_NEEDS := apache-tvm-ffi cachetools cbor2 compressed-tensors einops fastapi 
 	sentencepiece setuptools tiktoken uvloop
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help demo vllm test check lint types format bench clean
+.PHONY: help demo demo-whale kills vllm test check lint types format bench clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' $(firstword $(MAKEFILE_LIST)) | head -6
@@ -37,6 +38,10 @@ $(BIN)/.base: pyproject.toml constraints.txt
 $(BIN)/.local: $(BIN)/.base
 	$(PIP) $(TORCH)
 	$(PIP) --editable ".[local]"
+	@touch $@
+
+$(BIN)/.train: $(BIN)/.local
+	$(PIP) --editable ".[local,train]"
 	@touch $@
 
 $(BIN)/.dev: $(BIN)/.local
@@ -55,6 +60,23 @@ vllm: $(BIN)/.vllm
 demo: $(BIN)/.local
 	$(BIN)/whale-bench eval chess_puzzles -n 24 -k 8 --max-tokens 16 \
 		--model local/smollm2 --model scripted/random --model scripted/oracle
+
+METHODS := weight_only harness_only fst whale adaptive_whale stagewise
+DEMO_WHALE ?= runs/demo-whale
+SEED ?= 0
+
+# The same command goes on where it was stopped; SEED=1 and SEED=2 add seeds to the page.
+demo-whale: $(BIN)/.train
+	for method in $(METHODS); do \
+		$(BIN)/whale-baselines run demo/math_python/$$method --seed $(SEED) \
+			--out $(DEMO_WHALE)/$$method-$(SEED) || exit 1; \
+	done
+	$(BIN)/whale-baselines compare $(DEMO_WHALE) --page $(DEMO_WHALE)/index.html
+
+# Twenty random SIGKILLs of whole runs, in place of the suite's few.
+kills: $(BIN)/.dev
+	WHALE_KILLS=20 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -k killed tests/baselines/search/test_run_search.py
+	WHALE_KILLS=20 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -k kills tests/baselines/test_run_weights.py
 
 # Two processes, each with one thread for torch: threads that spin for each other slow all down tenfold.
 test: $(BIN)/.vllm

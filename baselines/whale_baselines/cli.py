@@ -134,11 +134,16 @@ def status_command(
 @app.command("compare")
 def compare_command(
     folders: Annotated[list[Path], typer.Argument(help="Run folders, or folders of those of several seeds.")],
+    page: Annotated[Path | None, typer.Option(help="Also write a page with curves and the table.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="A JSON list.")] = False,
 ) -> None:
     """Recipes side by side, each over its seeds."""
     from whale_baselines.commands import print_comparison
 
+    if page is not None:
+        from whale_baselines.comparison_page import write_comparison
+
+        write_comparison(folders, page)
     print_comparison(folders, as_json=as_json)
 
 

@@ -106,7 +106,7 @@ def print_comparison(places: Sequence[Path], *, as_json: bool) -> None:
         _write_json(rows)
         return
     table = Table(
-        Column("recipe, seeds", no_wrap=True), "selected on dev", "best on test", "rollouts", "phases"
+        Column("recipe, seeds", no_wrap=True), "dev", "selected on dev", "best on test", "rollouts", "phases"
     )
     for row in rows:
         phases = [
@@ -116,6 +116,7 @@ def print_comparison(places: Sequence[Path], *, as_json: bool) -> None:
         ]
         table.add_row(
             f"{row.recipe}, {len(row.seeds)}{LABEL if row.simulated else ''}",
+            _score(row.dev),
             _score(row.selected_on_dev),
             _score(row.best_on_test),
             f"{row.budget:,.0f}",
@@ -129,8 +130,8 @@ def print_comparison(places: Sequence[Path], *, as_json: bool) -> None:
 def _notes(rows: Sequence[Row]) -> str:
     over = "seeds" if any(len(row.seeds) > 1 for row in rows) else "examples"
     return (
-        f"Scores on test, 95% intervals over {over}. 'Best on test' is chosen on test, as the paper's is. "
-        "Lengths of phases are medians."
+        f"Scores of the agent that dev selects: on dev, then on test; 95% intervals over {over}. "
+        "'Best on test' is chosen on test, as the paper's is. Lengths of phases are medians."
     )
 
 

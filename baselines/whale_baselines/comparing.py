@@ -32,6 +32,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     folders: tuple[str, ...]
     budget: float
     """Rollouts charged outside test, mean over the seeds."""
+    dev: Score | None
+    """Of the selected agents, on dev: chosen on it, so it is too high."""
     selected_on_dev: Score | None
     """On test; None where a run has not tested what dev selects."""
     best_on_test: Score | None
@@ -88,6 +90,7 @@ def _row(name: str, runs: Sequence[tuple[RunRecipe, Path, History]]) -> Row:
         seeds=seeds,
         folders=tuple(str(folder) for _, folder, _ in runs),
         budget=sum(outcome.budget for outcome in found) / max(1, len(found)),
+        dev=_over_seeds([outcome.selected.score for outcome in outcomes if outcome], len(runs)),
         selected_on_dev=_over_seeds([outcome.selected_on_dev for outcome in outcomes if outcome], len(runs)),
         best_on_test=_over_seeds([outcome.best_on_test for outcome in outcomes if outcome], len(runs)),
         median_steps=median(by_kind["train"]) if by_kind["train"] else None,

@@ -30,6 +30,7 @@ from whale_baselines.recipe import Recipe as TrainerRecipe
 from whale_baselines.recipe import recipe_of
 from whale_baselines.schedule import Schedule, steps_per_epoch
 from whale_baselines.search.recipe import SearchRecipe
+from whale_baselines.search.sources import clean, source_id
 from whale_baselines.settings import (
     DevSettings,
     EstimateSettings,
@@ -230,6 +231,7 @@ def _check_keys(name: str, content: Mapping[str, Any]) -> None:
         "agent": _AGENT,
         "recipe": tuple(get_type_hints(TrainerRecipe)),
         "search": tuple(get_type_hints(SearchRecipe)),
+        "proposer": (),
         "schedule": tuple(get_type_hints(ScheduleSettings)),
         "dev": tuple(get_type_hints(DevSettings)),
         "filter": tuple(get_type_hints(FilterSettings)),
@@ -268,8 +270,8 @@ def _read(name: str) -> tuple[Path, dict[str, Any]]:
 
 def _file_id(path: Path) -> str:
     try:
-        return f"sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}"
-    except OSError as error:
+        return source_id(clean(path.read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: cannot be read: {error}") from error
 
 

@@ -94,7 +94,8 @@ def _run(recipe: RunRecipe, folder: Path, operators: OpenOperators, log: Sequenc
             bar.update(shown, description=what, completed=done, total=of, visible=done < of)
 
         def explained(told: Mapping[str, Any]) -> bool:
-            _out().print(explanation(told), end="")
+            if told:
+                _out().print(explanation(told), end="")
             return True
 
         running = run_recipe(

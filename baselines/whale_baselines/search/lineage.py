@@ -9,32 +9,21 @@ candidates are escaped, and characters that are invisible or turn the direction 
 Not covered: the rollouts themselves, see `whale-bench view` and the archive's folder; comparing two runs.
 """
 
-import base64
 import difflib
-import hashlib
-import html
-import re
 from collections.abc import Iterator, Sequence
-from importlib.resources import files
 from pathlib import Path
 
+from whale_baselines.page import document, static, text, write_page
 from whale_baselines.play import twelve
 from whale_baselines.search.archive import Candidate, Samples, State, read_archive
 from whale_baselines.search.log import ScoreKey
 from whale_bench.store import RunStore
-from whale_envs import __version__
-from whale_envs.errors import UsageError
 
 MOST_NUMBERS = 60
 """Most examples of one kind of flip that are named."""
 
 MOST_LINES = 400
 """Most lines of a difference that are shown."""
-
-_HIDDEN = re.compile(
-    "[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e"
-    "\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
-)
 
 
 def write_lineage(folder: Path, out: Path) -> Path:
@@ -46,57 +35,17 @@ def write_lineage(folder: Path, out: Path) -> Path:
     settings = RunStore.open(folder).settings
     state = read_archive(folder / "archive")
     title = f"{settings.get('model', 'a model')} on {settings.get('domain', 'a domain')}"
-    page = lineage_page(state, title, folder.resolve().name).encode()
-    temporary = out.with_name(f".{out.name}.half-written")
-    try:
-        temporary.write_bytes(page)
-        temporary.replace(out)
-    except OSError as error:
-        raise UsageError(f"{out}: the page cannot be written: {error}") from error
-    return out
+    return write_page(lineage_page(state, title, folder.resolve().name), out)
 
 
 def lineage_page(state: State, title: str, where: str) -> str:
     """The page."""
-    style = _static("whale_bench.view", "style.css") + _static("whale_baselines.search", "lineage.css")
-    script = _static("whale_baselines.search", "lineage.js")
-    policy = (
-        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
-    )
-    body = "\n".join(_body(state, title))
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{html.escape(policy, quote=False)}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<meta name="referrer" content="no-referrer">
-<title>Lineage: {_text(title)}</title>
-<link rel="icon" href="data:,">
-<style>{style}</style>
-</head>
-<body>
-<a class="skip" href="#main">Skip to the content</a>
-<header class="top">
-<p class="brand"><a href="#main">whale-baselines</a> <span>{_text(where)}</span></p>
-<p class="theme"><label for="theme">Theme</label>
-<select id="theme"><option value="">system</option><option value="light">light</option>
-<option value="dark">dark</option></select></p>
-</header>
-<main id="main" tabindex="-1">
-{body}
-</main>
-<footer class="bottom"><p>whale-envs {_text(__version__)}</p></footer>
-<script type="module">{script}</script>
-</body>
-</html>
-"""
+    style = static("whale_baselines.search", "lineage.css")
+    return document(f"Lineage: {title}", where, "\n".join(_body(state, title)), style=style)
 
 
 def _body(state: State, title: str) -> Iterator[str]:
-    yield f'<div class="heading"><h1>Lineage: {_text(title)}</h1>'
+    yield f'<div class="heading"><h1>Lineage: {text(title)}</h1>'
     count = len(state.candidates)
     yield (
         f'<p class="lead">{count} harness{"" if count == 1 else "es"}, {len(state.phases)} '
@@ -116,8 +65,8 @@ def _phase(state: State, phase: int) -> Iterator[str]:
     begun = state.phases[phase]
     yield f"<h2>Phase {phase}</h2>"
     yield (
-        f'<p class="note">Weights {twelve(begun.key.weights_id)}, rule {_text(begun.rule)}'
-        f"{', prompts only' if begun.prompt_only else ''}. {_text(begun.key.conditions)}.</p>"
+        f'<p class="note">Weights {twelve(begun.key.weights_id)}, rule {text(begun.rule)}'
+        f"{', prompts only' if begun.prompt_only else ''}. {text(begun.key.conditions)}.</p>"
     )
     yield '<div class="scroll" tabindex="0" role="region" aria-label="Iterations"><table>'
     yield (
@@ -166,7 +115,7 @@ def _node(state: State, one: Candidate) -> str:
     why = one.reason or one.proposal.hypothesis
     return (
         f'<div class="node">{_link(one.name)} {_pill(state, one)}{_interval(found)}'
-        f'<span>{_score(found)}</span><span class="why">{_text(why[:200])}</span></div>'
+        f'<span>{_score(found)}</span><span class="why">{text(why[:200])}</span></div>'
     )
 
 
@@ -185,14 +134,14 @@ def _candidate(state: State, one: Candidate) -> Iterator[str]:
     }
     rows = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in facts.items() if value)
     yield f'<dl class="facts">{rows}</dl>'
-    for label, text in (
+    for label, said in (
         ("Hypothesis", one.proposal.hypothesis),
         ("Changes", one.proposal.changes),
         ("Mechanisms", ", ".join(one.proposal.components)),
         ("Refused", one.reason),
     ):
-        if text:
-            yield f"<p><strong>{label}.</strong> {_text(text[:2000])}</p>"
+        if said:
+            yield f"<p><strong>{label}.</strong> {text(said[:2000])}</p>"
     if parent is not None:
         shared = [both for both in one.samples if both in parent.samples]
         if shared:
@@ -212,7 +161,7 @@ def _difference(parent: Candidate, one: Candidate) -> str:
     kinds = {"+": "add", "-": "del", "@": "at"}
     counts = [sum(line.startswith(mark) for line in lines[2:]) for mark in "+-"]
     shown = "".join(
-        f'<span class="{kinds.get(line[:1], "")}">{_text(line[:500])}</span>' for line in lines[2:MOST_LINES]
+        f'<span class="{kinds.get(line[:1], "")}">{text(line[:500])}</span>' for line in lines[2:MOST_LINES]
     )
     more = f"<p>{len(lines) - MOST_LINES} more lines</p>" if len(lines) > MOST_LINES else ""
     return (
@@ -238,14 +187,14 @@ def _parent(state: State, one: Candidate) -> Candidate | None:
 
 def _known_parents(state: State, one: Candidate) -> list[str]:
     found = [(parent, state.by_id(parent)) for parent in one.proposal.parents]
-    return [_link(known.name) if known else _text(parent[:19]) for parent, known in found]
+    return [_link(known.name) if known else text(parent[:19]) for parent, known in found]
 
 
 def _pill(state: State, one: Candidate) -> str:
     accepted = [phase for phase in state.phases if state.accepted(phase) is one]
     kind = "good" if accepted else "bad" if one.status not in ("scored", "duplicate", "") else ""
     word = "accepted" if accepted else one.status.replace("_", " ") or "open"
-    return f'<span class="pill {kind}">{_text(word)}</span>'
+    return f'<span class="pill {kind}">{text(word)}</span>'
 
 
 def _interval(found: Samples | None) -> str:
@@ -282,16 +231,3 @@ def _numbers(numbers: Sequence[int]) -> str:
 
 def _link(name: str) -> str:
     return f'<a href="#{name}">{name}</a>'
-
-
-def _text(text: str) -> str:
-    escaped = html.escape(text.replace("\r\n", "\n"))
-    return _HIDDEN.sub(lambda hidden: f'<span class="hidden-char">U+{ord(hidden[0]):04X}</span>', escaped)
-
-
-def _static(package: str, name: str) -> str:
-    return (files(package) / "static" / name).read_text(encoding="utf-8")
-
-
-def _hash(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

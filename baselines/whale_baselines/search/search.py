@@ -36,8 +36,9 @@ from whale_baselines.search.pages import Transcript, iteration_folder
 from whale_baselines.search.proposal import Brief, Proposal, Proposer, Session
 from whale_baselines.search.recipe import SearchRecipe
 from whale_baselines.search.scoring import Scores
-from whale_baselines.search.sources import MOST_BYTES, clean, prompt_only_problem
+from whale_baselines.search.sources import MOST_BYTES, clean
 from whale_bench.engine import Agent, Task
+from whale_bench.harness.prompt_only import prompt_only
 from whale_bench.ledger import Charge
 from whale_bench.models import Backend
 from whale_bench.models.base import names_weights
@@ -286,8 +287,8 @@ class HarnessSearch:
             return "invalid", f"{len(candidate.source.encode())} bytes, more than {MOST_BYTES}"
         if self.recipe.prompt_only:
             base = self.archive.incoming(self._phase).source
-            if problem := prompt_only_problem(base, candidate.source):
-                return "rejected_prompt_only", problem
+            if difference := prompt_only(candidate.source, base):
+                return "rejected_prompt_only", f"line {difference.line}: {difference.message}"
         return "invalid", await contract_problem(self._path(candidate), self.task.domain)
 
     async def _smoke(self, agents: dict[str, Agent], iteration: int) -> dict[str, int]:

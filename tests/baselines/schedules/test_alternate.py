@@ -13,9 +13,10 @@ from whale_baselines.alternate import alternate, due_after
 from whale_baselines.history import FILE, History, Made, Pair, harness_of
 from whale_baselines.schedule import Entry, Move, weight_only
 from whale_baselines.settings import Every
-from whale_baselines.simulated.opening import simulated_operators
+from whale_baselines.simulated.opening import Simulation
 
 from whale_bench.ledger import Ledger
+from whale_bench.store import RunStore
 from whale_envs.errors import DataError, InfrastructureError, UsageError
 
 
@@ -141,7 +142,7 @@ def test_a_line_cut_by_a_kill_is_made_again_and_other_damage_is_refused(small, w
 
 def test_a_folder_of_other_settings_is_refused(small, whole, tmp_path):
     with pytest.raises(UsageError, match="with other settings than"):
-        run(replace(small, search=replace(small.search, candidates=2)), whole)
+        run(replace(small, search=replace(small.search, slots=2)), whole)
     with pytest.raises(UsageError, match="with other settings than"):
         run(small.with_seed(1), whole)
 
@@ -160,9 +161,9 @@ def test_an_edited_harness_is_refused(small, tmp_path):
 def tampered(part, **changes):
     """The simulated operators, of which one lies about `part`."""
 
-    @asynccontextmanager
-    async def opened(recipe, folder, ledger):
-        async with simulated_operators(recipe, folder, ledger) as operators:
+    class Tampered(Simulation):
+        async def operators(self, store, ledger, progress):
+            operators = await super().operators(store, ledger)
             operator = getattr(operators, part)
             name = "step" if part == "trainer" else "iterate"
             true = getattr(operator, name)
@@ -171,7 +172,11 @@ def tampered(part, **changes):
                 return msgspec.structs.replace(await true(number), **changes)
 
             setattr(operator, name, lie)
-            yield operators
+            return operators
+
+    @asynccontextmanager
+    async def opened(recipe):
+        yield Tampered(recipe)
 
     return opened
 
@@ -214,17 +219,11 @@ def test_a_schedule_without_its_operator_is_refused(small, tmp_path):
     async def go():
         with Ledger(tmp_path / "ledger.sqlite") as ledger:
             history = History(tmp_path)
-            async with simulated_operators(small, tmp_path, ledger) as opened:
-                history.begin(Pair(opened.weights_id, opened.h0.harness_id), "recipe")
-                history.keep_harness(opened.h0)
-                await alternate(
-                    None,
-                    None,
-                    weight_only(total_steps=2),
-                    ledger,
-                    evaluator=opened.evaluator,
-                    history=history,
-                )
+            opened = await Simulation(small).operators(RunStore(tmp_path, {}), ledger)
+            history.begin(Pair(opened.weights_id, opened.h0.harness_id), "recipe")
+            history.keep_harness(opened.h0)
+            schedule = weight_only(total_steps=2)
+            await alternate(None, None, schedule, ledger, evaluator=opened.evaluator, history=history)
 
     with pytest.raises(UsageError, match="the schedule trains, and there is no weight operator"):
         asyncio.run(go())
@@ -280,10 +279,9 @@ def test_points_are_due_at_the_start_after_each_phase_and_every_so_many_moves():
 def test_weights_that_nobody_made_cannot_be_evaluated(small, tmp_path):
     async def go():
         with Ledger(tmp_path / "ledger.sqlite") as ledger:
-            async with simulated_operators(small, tmp_path, ledger) as opened:
-                await opened.evaluator.evaluate(
-                    Pair("simulated:none", opened.h0.harness_id), opened.h0, "dev"
-                )
+            opened = await Simulation(small).operators(RunStore(tmp_path, {}), ledger)
+            nobody = Pair("simulated:none", opened.h0.harness_id)
+            await opened.evaluator.evaluate(nobody, opened.h0, "dev")
 
     with pytest.raises(InfrastructureError, match="has made weights simulated:none"):
         asyncio.run(go())

@@ -7,7 +7,7 @@ from runs import SMALL, run
 from typer.testing import CliRunner
 from whale_baselines.cli import app
 from whale_baselines.comparing import compare_runs, run_folders
-from whale_baselines.recipes import ALIASES, load_recipe, recipe_names
+from whale_baselines.recipes import load_recipe, recipe_names
 from whale_baselines.status import status_of
 
 from whale_envs.errors import UsageError
@@ -35,9 +35,9 @@ def file(tmp_path):
     return path
 
 
-def test_list_names_every_recipe_and_alias():
+def test_list_names_every_recipe():
     listed = call("list")
-    assert all(name in listed for name in (*recipe_names(), *ALIASES))
+    assert all(name in listed for name in recipe_names())
 
 
 def test_plan_tells_both_countings_as_a_table_and_as_json():
@@ -59,9 +59,9 @@ def test_diff_prints_all_that_differs_and_nothing_else():
     assert sum("." in line and "│" in line for line in shown.splitlines()) == 1
 
 
-def test_simulate_status_and_compare_over_three_seeds(file, tmp_path):
+def test_a_simulated_run_status_and_compare_over_three_seeds(file, tmp_path):
     out = tmp_path / "runs"
-    told = call("simulate", file, "--out", out, "--seeds", "3")
+    told = call("run", file, "--out", out, "--seeds", "3")
     assert told.count("(simulated)") > 3
     assert sorted(path.name for path in out.iterdir()) == ["seed-0", "seed-1", "seed-2"]
     assert "10 of 10" in call("status", out / "seed-1")
@@ -72,7 +72,7 @@ def test_simulate_status_and_compare_over_three_seeds(file, tmp_path):
     assert (row["seeds"], row["simulated"]) == ([0, 1, 2], True)
     assert row["selected_on_dev"]["low"] < row["selected_on_dev"]["mean"] < row["selected_on_dev"]["high"]
     assert row["best_on_test"]["mean"] >= row["selected_on_dev"]["mean"]
-    again = call("simulate", file, "--out", out, "--seeds", "3")
+    again = call("run", file, "--out", out, "--seeds", "3")
     assert "moves" not in again  # nothing was left to do
     watched = call("status", out / "seed-0", "--watch")
     assert "finished" in watched
@@ -113,7 +113,8 @@ def test_seeds_of_different_recipes_under_one_name_are_not_averaged(file, tmp_pa
     ("words", "message"),
     [
         (["plan", "paper/search_qa/wale"], "did you mean 'paper/search_qa/whale'"),
-        (["simulate", "demo/weight_only", "--out", "x"], "is no simulated recipe"),
+        (["run", "simulated/whale"], "a run needs a folder: --out FOLDER"),
+        (["resume", "nowhere"], "is no run folder"),
         (["status", "nowhere"], "is no run folder"),
         (["compare", "nowhere"], "holds no run of a recipe"),
     ],

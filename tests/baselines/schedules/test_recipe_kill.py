@@ -13,7 +13,7 @@ from runs import harness_files, timeless
 
 from whale_bench.ledger import Ledger
 
-COMMAND = [sys.executable, "-m", "whale_baselines.cli", "simulate"]
+COMMAND = [sys.executable, "-m", "whale_baselines.cli", "run"]
 RECIPE = """
 base = "simulated/whale_e0.2_i6"
 [schedule]

@@ -3,7 +3,7 @@
 import pytest
 from runs import recipe_in
 from whale_baselines.filters import filtered
-from whale_baselines.recipes import ALIASES, check_ready, differences, load_recipe, recipe_names
+from whale_baselines.recipes import check_ready, differences, load_recipe, recipe_names
 from whale_baselines.settings import FilterSettings
 
 from whale_envs import DOMAINS, SPLITS
@@ -24,13 +24,13 @@ def test_every_method_is_there_for_every_domain_and_scale():
     }
     assert expected <= names
     assert {f"paper/{domain}/{name}" for domain in DOMAINS for name in SWEEP} <= names
-    assert set(ALIASES.values()) <= names
+    assert {"demo/weight_only", "demo/harness_only"} <= names
 
 
-@pytest.mark.parametrize("name", [*recipe_names(), *ALIASES])
+@pytest.mark.parametrize("name", recipe_names())
 def test_every_shipped_recipe_resolves(name):
     recipe = load_recipe(name)
-    assert recipe.name == ALIASES.get(name, name)
+    assert recipe.name == name
     assert recipe.plan_schedule().next(()) is not None
     assert recipe.simulated == name.startswith("simulated/")
 
@@ -65,7 +65,7 @@ def test_the_paper_recipes_have_the_published_constants():
             0.01,
             1.0,
         )
-        assert (search.candidates, search.examples, search.samples, search.acceptance) == (3, 256, 1, "paper")
+        assert (search.slots, search.examples, search.rule) == (3, 256, "paper")
         assert (agent["temperature"], agent["top_p"], agent["top_k"], agent["profile"]) == (
             1.0,
             1.0,
@@ -135,7 +135,12 @@ REFUSED = {
     "[agent]\nk = 3": r"\[agent\] has no 'k': samples of",
     '[agent]\ndomain = "go"\nmodel = "local/smollm2"': "unknown environment 'go'",
     '[agent]\ndomain = "math_python"': "lacks 'model'",
-    "[search]\nexamples = 0": "examples must be at least 1, got 0",
+    "[search]\nexamples = 0": "examples of a search must be at least 1, got 0",
+    "[search]\nslot = 1": r"\[search\]: 'slot'; did you mean 'slots'",
+    '[agent]\nfamilies = ["units_digit"]': r"\[agent\] has no 'families': groups of",
+    "[dev]\nevery = 5": r"\[dev\]: 'every'",
+    "[filter]\nfamilies = 3": r"\[filter\]: 'families'",
+    "[recipe]\nlr = -1.0": "lr of a recipe must be more than 0",
     "agent = 3": r"\[agent\] is a table, got 3",
     "base = 3": "base is the name of a recipe, got 3",
     "base =": "cannot be read",

@@ -6,7 +6,7 @@ import pytest
 import torch
 from test_rsft_loop import phase_of
 from tiny_model import write_folder
-from whale_baselines.alternate import Iterated, alternate
+from whale_baselines.alternate import Evaluation, Iterated, alternate
 from whale_baselines.history import History, Made, Pair, harness_of
 from whale_baselines.schedule import fixed
 from whale_baselines.weight_operator import open_weight_operator
@@ -42,7 +42,7 @@ class OneBetter:
 class Evaluated:
     async def evaluate(self, pair, harness, split):
         assert harness.harness_id == pair.harness_id
-        return score_of([0.25, 0.75]), 2
+        return Evaluation(score_of([0.25, 0.75]), 2)
 
 
 def go(base, root, report=None):

@@ -64,10 +64,11 @@ class Obedient(Backend):
 
     async def generate(self, request):
         self.calls += 1
+        number = self.calls
         await asyncio.sleep(0)
-        if self.calls == self.dies_at:
+        if number == self.dies_at:
             raise Killed
-        if self.calls in self.fails:
+        if number in self.fails:
             raise InfrastructureError("the server went away")
         prompt = "\n".join(message.content for message in request.messages)
         found = re.search(r"SKILL ([\d.]+)", prompt)

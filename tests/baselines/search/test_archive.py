@@ -13,7 +13,7 @@ from whale_baselines.search import acceptance, sources
 from whale_baselines.search.archive import Archive, read_archive
 from whale_baselines.search.log import Begun, Ended, EventLog, Scored, ScoreKey, read_events
 from whale_baselines.search.proposal import Proposal
-from whale_baselines.search.sources import clean, prompt_only_problem, source_id, tree_id
+from whale_baselines.search.sources import clean, source_id, tree_id
 
 from whale_bench.harness.host import shipped_harnesses
 from whale_bench.models.scripted import load_scripted
@@ -119,7 +119,7 @@ def test_the_frontier_leaves_out_the_beaten_but_never_the_accepted():
 
 
 def test_examples_in_docstrings_hold():
-    assert doctest.testmod(sources).attempted == 2
+    assert doctest.testmod(sources).attempted == 1
     assert doctest.testmod(sources).failed == doctest.testmod(acceptance).failed == 0
 
 
@@ -128,29 +128,6 @@ def test_trees_tell_formatting_from_content():
     assert tree_id("x = 1") != tree_id("x = 2")
     assert tree_id("def (") == source_id("def (")
     assert clean("\ufeffa\r\nb\rc\ud800") == "a\nb\nc?"
-
-
-@pytest.mark.parametrize(
-    ("change", "problem"),
-    [
-        ({}, ""),
-        ({"SKILL": "other words"}, ""),
-        ({"MAX_TURNS = 9": "MAX_TURNS = 8"}, "only SYSTEM_PROMPT and USER_PROMPT may differ"),
-        ({"import re": "import re, os"}, "only SYSTEM_PROMPT"),
-        ({"Harness(BaseHarness):": "Harness(BaseHarness):\n    Y = 1"}, "only SYSTEM_PROMPT"),
-        ({"SYSTEM_PROMPT = (": "SYSTEM_PROMPT = str("}, "must be a plain string literal"),
-        ({"SYSTEM_PROMPT = (": 'SYSTEM_PROMPT = f"{re}" + ('}, "must be a plain string literal"),
-        ({"class Harness": "class ("}, "is no Python"),
-    ],
-)
-def test_prompt_only(change, problem):
-    base = told(0.5, "SKILL")
-    source = base
-    for old, new in change.items():
-        assert old in source
-        source = source.replace(old, new)
-    found = prompt_only_problem(base, source)
-    assert (problem in found) if problem else found == ""
 
 
 GOLD = {

@@ -121,17 +121,19 @@ async def test_a_later_phase_sees_the_earlier_ones_and_scores_under_its_weights(
 
 
 async def test_prompt_only_candidates_differ_in_their_prompts_alone(tmp_path):
-    turns = told(0.9, "x").replace("MAX_TURNS = 9", "MAX_TURNS = 8")
-    computed = told(0.9, "x").replace("SYSTEM_PROMPT = (", 'SYSTEM_PROMPT = "".join(')
+    turns = H0.replace("MAX_TURNS = 9", "MAX_TURNS = 8")
+    computed = H0.replace("SYSTEM_PROMPT = (", 'SYSTEM_PROMPT = "".join(')
+    words = H0[: (start := H0.index("    SYSTEM_PROMPT = ("))] + '    SYSTEM_PROMPT = "SKILL 0.95"\n'
+    words += H0[H0.index("    )\n", start) + len("    )\n") :]
     recipe = recipe_of(prompt_only=True, slots=4)
-    proposer = Scripted([turns, computed, told(0.95, "y")], [])
+    proposer = Scripted([turns, computed, words], [])
     _, accepted = await search(tmp_path / "run", proposer, 3, recipe=recipe)
     known = proposer.briefs[1].known
     assert [one.status for one in known] == [
         "scored", "rejected_prompt_only", "rejected_prompt_only", "scored",
     ]  # fmt: skip
-    assert "only SYSTEM_PROMPT and USER_PROMPT may differ" in known[1].reason
-    assert "plain string literal" in known[2].reason
+    assert "MAX_TURNS = 8" in known[1].reason
+    assert "SYSTEM_PROMPT" in known[2].reason
     assert accepted.name == "h3"
 
 

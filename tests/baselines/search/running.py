@@ -1,0 +1,23 @@
+"""A recipe with a fake model in a process of its own, for tests that kill it: `running.py FILE FOLDER`."""
+
+import asyncio
+import sys
+from functools import partial
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parents[1] / "bench")]
+
+from search_fakes import Obedient, Scripted, told  # noqa: E402
+from whale_baselines.real_operators import real_operators  # noqa: E402
+from whale_baselines.recipes import load_recipe  # noqa: E402
+from whale_baselines.run_recipe import run_recipe  # noqa: E402
+
+SESSIONS = [told(0.8, "a"), told(0.5, "b"), told(0.2, "c")], [told(0.6, "d"), told(0.75, "e"), told(0.1, "f")]
+
+
+if __name__ == "__main__":
+    proposer = Scripted(*SESSIONS)
+    operators = partial(real_operators, backend=Obedient(), proposer=proposer)
+    asyncio.run(run_recipe(load_recipe(sys.argv[1]), Path(sys.argv[2]), operators=operators))
+    print("done", len(proposer.briefs))
