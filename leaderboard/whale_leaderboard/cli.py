@@ -1,12 +1,13 @@
-"""The command `whale-leaderboard`: pack runs into a submission, verify one, build the board.
+"""The command `whale-leaderboard`: pack runs into a submission, verify one, build and serve the site.
 
     whale-leaderboard pack runs/test --about about.toml --spent runs/weight --out entry.tar.gz
     whale-leaderboard verify entry.tar.gz --level 2
+    whale-leaderboard build leaderboard/submissions --out site
 
 Exit codes: 0 verified, or done; 1 findings that refuse the bundle; 2 misuse, with one line that says what;
 3 infrastructure: a tool, a server or the disk failed, which says nothing about the bundle; 130 interrupted.
 
-Not covered: pages.
+Not covered: what the pages are, see `site/`.
 """
 
 import sys
@@ -114,14 +115,28 @@ def diff_command(
 @app.command("build")
 def build_command(
     submissions: Annotated[Path, typer.Argument(help="Folder of submissions.")],
-    out: Annotated[Path, typer.Option(help="Folder to write results.json into.")],
+    out: Annotated[Path, typer.Option(help="Folder of the site; a site there is replaced.")],
+    level: Annotated[
+        int, typer.Option(min=1, max=2, help="Verify at this level where no report is beside a bundle.")
+    ] = 1,
 ) -> None:
-    """Build the board's data from a folder of submissions."""
-    from whale_leaderboard.results import RESULTS, build
+    """Build the site from a folder of submissions."""
+    from whale_leaderboard.site.build import build
 
     with _progress() as say:
-        results = build(submissions, out, say=say)
-    typer.echo(f"{out / RESULTS}: {len(results['entries'])} entries in {len(results['tracks'])} tracks")
+        results = build(submissions, out, level=level, say=say)
+    typer.echo(f"{out / 'index.html'}: {len(results['entries'])} entries in {len(results['tracks'])} tracks")
+
+
+@app.command("serve")
+def serve_command(
+    site: Annotated[Path, typer.Argument(help="Folder that build made.")],
+    port: Annotated[int, typer.Option(help="0 takes a free one.")] = 0,
+) -> None:
+    """Serve a built site to this machine alone, until Ctrl-C."""
+    from whale_leaderboard.site.serve import serve
+
+    serve(site, port, typer.echo)
 
 
 def _show(bundle: Path, report: "Report") -> None:

@@ -73,6 +73,8 @@ class About(_Strict, frozen=True, kw_only=True):
     """Of the model, all of them; None where nobody says."""
     proposer: Annotated[str, Meta(max_length=200)] = ""
     """Model that proposed harnesses, as its server names it."""
+    reference: bool = False
+    """Whether it is a reference row, never ranked, by its authors' own choice."""
 
 
 class Track(_Strict, frozen=True, kw_only=True):

@@ -20,9 +20,10 @@ from itertools import combinations
 
 import msgspec
 
-from whale_bench.statistics import Score, differences_of, paired, sign_flip
+from whale_bench.statistics import Score, paired
 from whale_envs import UsageError
 from whale_leaderboard.layout import Track
+from whale_leaderboard.pairs import p_value
 from whale_leaderboard.report import Report
 
 
@@ -105,6 +106,8 @@ def why_not(report: Report) -> str:
     assert report.manifest is not None
     if report.manifest.fixture:
         return "a scripted model is a fixture: a reference row"
+    if report.manifest.about.reference:
+        return "a reference row"
     if report.level < 1:
         return "not verified"
     if report.selection == "none":
@@ -163,7 +166,7 @@ def _pair(a: Report, b: Report) -> Pair:
         difference=difference.mean,
         low=difference.low,
         high=difference.high,
-        p_value=sign_flip(differences_of(b.means, a.means)).value,
+        p_value=p_value(b.means, a.means),
     )
 
 

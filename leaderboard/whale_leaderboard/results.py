@@ -1,19 +1,22 @@
-"""Builds results.json, the board as data, from a folder of submissions.
+"""Reads a folder of submissions, and says all of the board as data: what results.json holds.
 
-    build(Path("leaderboard/submissions"), Path("site"))
+    submissions = read(Path("leaderboard/submissions"))
+    board = rank([one.report for one in submissions])
+    results_of(submissions, board)
 
 A submission is a bundle in that folder: NAME/ or NAME.tar.gz. Where NAME.report.json stands beside it,
-written by `verify --out` of the same bundle by the same sources, it is taken; else the bundle is verified
-at level 1. Equal submissions give equal bytes.
+written by `verify --out` of the same bundle by the same sources, it is taken, if it is of the level that is
+asked for or a higher one; else the bundle is verified. A report is trusted: whoever accepts one has verified
+the bundle anew, as the tests of this repository do.
 
-Not covered: pages.
+Not covered: pages, see `site/`.
 """
 
 import hashlib
-import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -24,55 +27,72 @@ from whale_leaderboard.digests import package_digest
 from whale_leaderboard.layout import MANIFEST, MOST_MANIFEST
 from whale_leaderboard.money import money_of
 from whale_leaderboard.pack import ARCHIVE
-from whale_leaderboard.ranking import paper_rows, rank
+from whale_leaderboard.ranking import Board, paper_rows
 from whale_leaderboard.report import Refusal, Report
 from whale_leaderboard.runs import Say
 from whale_leaderboard.verify import verify
 
 RESULTS = "results.json"
 FORMAT = 1
-_REPORT = ".report.json"
+REPORT = ".report.json"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
-def build(submissions: Path, out: Path, *, say: Say = lambda _what, _count: None) -> dict[str, Any]:
-    """Writes results.json; returns what is in it.
+class Submission(NamedTuple):
+    """A bundle of the folder, verified."""
+
+    path: Path
+    name: str
+    """Of its pages; the bundle's without its ending."""
+    report: Report
+
+
+def read(submissions: Path, *, level: int = 1, say: Say = lambda _what, _count: None) -> list[Submission]:
+    """Every submission of a folder, by name.
 
     Args:
         submissions: a folder of bundles.
-        out: folder to write into; made if missing.
+        level: to verify at, where no report is beside a bundle; 1 or 2.
         say: told how far it is.
 
     Raises:
-        UsageError: the folder is none, or a submission in it is refused.
+        UsageError: the folder is none, a submission in it is refused, or has a name that makes no address.
     """
     if not submissions.is_dir():
         raise UsageError(f"{submissions} is no folder of submissions")
-    names, reports = [], []
+    found: dict[str, Submission] = {}
     for path in bundles_in(submissions):
-        report = report_of(path, say)
+        name = path.name.removesuffix(ARCHIVE)
+        if not _NAME.fullmatch(name):
+            raise UsageError(f"{path}: a submission's name has letters, digits, dots and dashes alone")
+        if name in found:
+            raise UsageError(f"{path}: there is another submission {name!r}, {found[name].path.name}")
+        report = report_of(path, level=level, say=say)
         if not report.passed:
             first = next(finding for finding in report.findings if finding.refuses)
             raise UsageError(f"{path}: {first}")
-        names.append(path.name)
-        reports.append(report)
-        say("submissions", len(reports))
-    board = rank(reports)
-    results = {
+        found[name] = Submission(path, name, report)
+        say("submissions", len(found))
+    return list(found.values())
+
+
+def results_of(submissions: Sequence[Submission], board: Board) -> dict[str, Any]:
+    """What results.json holds; equal submissions give equal data."""
+    return {
         "format": FORMAT,
         "version": __version__,
         "tracks": msgspec.to_builtins(board.tracks),
         "entries": {
-            report.bundle: {"submission": name} | _facts(report)
-            for name, report in sorted(zip(names, reports, strict=True), key=lambda pair: pair[0])
+            one.report.bundle: {"submission": one.path.name, "page": page_of(one.name)} | _facts(one.report)
+            for one in submissions
         },
         "reported": msgspec.to_builtins(paper_rows()),
     }
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        (out / RESULTS).write_text(json.dumps(results, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
-    except OSError as error:
-        raise UsageError(f"{out}: cannot be written: {error}") from error
-    return results
+
+
+def page_of(name: str) -> str:
+    """Where in the site the page of a submission is."""
+    return f"entries/{name}.html"
 
 
 def bundles_in(folder: Path) -> Iterator[Path]:
@@ -82,9 +102,9 @@ def bundles_in(folder: Path) -> Iterator[Path]:
             yield path
 
 
-def report_of(path: Path, say: Say = lambda _what, _count: None) -> Report:
-    """The report beside a bundle where it is of it and of these sources, else a new one of level 1."""
-    beside = path.with_name(path.name.removesuffix(ARCHIVE) + _REPORT)
+def report_of(path: Path, *, level: int = 1, say: Say = lambda _what, _count: None) -> Report:
+    """The report beside a bundle where it is of it, of these sources and of that level, else a new one."""
+    beside = path.with_name(path.name.removesuffix(ARCHIVE) + REPORT)
     if beside.is_file():
         try:
             report = msgspec.json.decode(beside.read_bytes(), type=Report)
@@ -92,9 +112,10 @@ def report_of(path: Path, say: Say = lambda _what, _count: None) -> Report:
                 digest = hashlib.sha256(bundle.read(MANIFEST, MOST_MANIFEST)).hexdigest()
         except (msgspec.DecodeError, UnicodeDecodeError, Refusal) as error:
             raise UsageError(f"{beside}: is no report of {path.name}: {error}") from error
-        if report.bundle == digest and report.verifier.endswith(package_digest()):
+        fits = report.bundle == digest and report.verifier.endswith(package_digest())
+        if fits and report.asked >= level:
             return report
-    return verify(path, level=1, say=say)
+    return verify(path, level=level, say=say)
 
 
 def _facts(report: Report) -> dict[str, Any]:

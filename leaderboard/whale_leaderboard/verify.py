@@ -3,8 +3,8 @@
     report = verify(Path("entry.tar.gz"), level=2)
     report.passed, report.badge, report.findings
 
-Levels: 1 well-formed (`wellformed.py`), 2 replayed (`replay.py`, with `suspicions.py`), 3 reproduced
-(`reproduce.py`). A level is reached when it and all below it refuse nothing; after a refusal nothing higher
+Levels: 1 well-formed (`wellformed.py`), 2 replayed (`replay.py`, with `suspicions.py` before and `canaries.py`
+after it), 3 reproduced (`reproduce.py`). A level is reached when it and all below it refuse nothing; after a refusal nothing higher
 is tried. An own agent whose model calls nobody metered stays at level 1, and in the open track.
 
 Not covered: whether an entry may be ranked, see `ranking.py`.
@@ -16,6 +16,7 @@ from pathlib import Path
 from whale_bench.models.registry import load_backend
 from whale_envs import UsageError, __version__
 from whale_leaderboard.archive import open_bundle
+from whale_leaderboard.canaries import canaries
 from whale_leaderboard.digests import package_digest
 from whale_leaderboard.layout import MOST_BYTES
 from whale_leaderboard.replay import replay
@@ -27,7 +28,7 @@ from whale_leaderboard.wellformed import Entry, check
 
 LEVELS = (1, 2, 3)
 SECONDS = 4 * 3600.0
-"""Most wall time of level 2."""
+"""Most wall time of level 2's replay, and of its canaries."""
 
 
 def verify(
@@ -47,7 +48,7 @@ def verify(
         level: highest level to try.
         model: of level 3, what serves the entry's weights, as KIND/NAME.
         base_url: its server.
-        seconds: most wall time of level 2.
+        seconds: most wall time of level 2's replay, and as much for its canaries.
         most_bytes: of the bundle's files together.
         say: told how far it is.
 
@@ -71,6 +72,8 @@ def verify(
             if level >= 2 and reached == 1:
                 found += suspicions(entry)
                 replayed, repeatable = _replay(entry, found, seconds, say)
+                if not _refused(found):
+                    found += canaries(entry, seconds=seconds, say=say)
                 reached = 1 if _refused(found) else 2
             if level == 3 and reached == 2:
                 assert model is not None

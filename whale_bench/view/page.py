@@ -96,8 +96,8 @@ def shell(config: Mapping[str, Any], *, title: str, data: bytes = b"", connect: 
     """
     style, script = _style(), _script()
     policy = (
-        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; "
-        f"connect-src {connect}; base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; script-src {source_hash(script)}; style-src {source_hash(style)}; "
+        f"img-src data:; connect-src {connect}; base-uri 'none'; form-action 'none'"
     )
     parts = {
         "csp": html.escape(policy, quote=False),
@@ -109,7 +109,7 @@ def shell(config: Mapping[str, Any], *, title: str, data: bytes = b"", connect: 
         "data": base64.b64encode(gzip.compress(data, 6, mtime=0)).decode() if data else "",
         "script": script,
     }
-    template = _static("page.html")
+    template = static_text("page.html")
     return Shell(_PLACE.sub(lambda place: parts[place[1]], template), policy)
 
 
@@ -136,21 +136,23 @@ def _data(index: RunIndex, keys: set[str], total: int) -> bytes:
 
 @cache
 def _style() -> str:
-    return f"\n{_static('style.css')}"
+    return f"\n{static_text('style.css')}"
 
 
 @cache
 def _script() -> str:
     """All modules as one, which is why no two of them may use one name at their top."""
-    joined = "\n".join(_EXPORT.sub("", _IMPORT.sub("", _static(name))) for name in MODULES)
+    joined = "\n".join(_EXPORT.sub("", _IMPORT.sub("", static_text(name))) for name in MODULES)
     if "</script" in joined.lower() or "<!--" in joined:
         raise AssertionError("a script that ends itself")
     return f"\n{joined}"
 
 
-def _static(name: str) -> str:
+def static_text(name: str) -> str:
+    """A file of `static/`."""
     return (files("whale_bench.view") / "static" / name).read_text(encoding="utf-8")
 
 
-def _hash(text: str) -> str:
+def source_hash(text: str) -> str:
+    """How a content security policy names an inline script or style."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

@@ -122,6 +122,9 @@ function head(shown, siblings, key, beside) {
     others.length > 0 ? field("beside", "Side by side with", select) : h("p", { class: "note" }, "No other rollout of this example is here."));
 }
 
+// A page that belongs to a site leads back to it.
+if (config.back) document.querySelector(".brand").append(" ", h("a", { class: "back", href: config.back.href }, config.back.label));
+
 const theme = document.getElementById("theme");
 function paint(chosen) {
   if (chosen) document.documentElement.dataset.theme = chosen;

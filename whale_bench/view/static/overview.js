@@ -20,7 +20,7 @@ function notices({ summary, missing, missing_keys: keys, damaged, sample }) {
   const list = [];
   if (summary.fixture) list.push(h("li", {}, "A scripted fixture: it tests the path that a model takes, and is no entry of any ranking."));
   if (sample && sample.shown < sample.of) {
-    list.push(h("li", { id: "sample-note" }, `This page holds ${number(sample.shown)} of ${number(sample.of)} rollouts, chosen by a hash of their keys, `
+    list.push(h("li", { id: "sample-note" }, sample.note ?? `This page holds ${number(sample.shown)} of ${number(sample.of)} rollouts, chosen by a hash of their keys, `
       + "solved and failed in the proportion of the whole. Scores, distributions and groups are of all rollouts; table and filters are of those held. "
       + "whale-bench view --serve shows all."));
   }

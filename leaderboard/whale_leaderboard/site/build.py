@@ -1,0 +1,298 @@
+"""Builds the site from a folder of submissions: static pages, the feeds, results.json.
+
+    build(Path("leaderboard/submissions"), Path("site"))
+
+    index.html              every entry, sortable and filtered; the tracks
+    DOMAIN.html             its tracks: ranking, score against rollouts, pairs; what the paper reports
+    entries/NAME.html       an entry: behaviour, curve, ledger, harness with its diff to h0, verification
+    replays/NAME.html       some of its rollouts, step by step, side by side: the page of `whale-bench view`
+    rules.html  feed.xml  feed.json  results.json
+
+Equal submissions give equal bytes. The pages ask no host for anything and work from disk. A site is there
+whole or not at all: it is built beside `out` and takes its place at the end.
+
+Not covered: publishing it.
+"""
+
+import datetime as dt
+import json
+import shutil
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from whale_bench.view.page import shell
+from whale_envs import DOMAINS, UsageError
+from whale_leaderboard.money import money_of
+from whale_leaderboard.ranking import Board, TrackBoard, paper_rows, rank
+from whale_leaderboard.results import RESULTS, Submission, page_of, read, results_of
+from whale_leaderboard.runs import Say
+from whale_leaderboard.site import tables
+from whale_leaderboard.site.contents import SAMPLE_NOTE, Contents, read_contents
+from whale_leaderboard.site.templates import Pages, plain
+
+MOST_PAIRS = 500
+"""Pairs that a page lists."""
+
+
+def build(
+    submissions: Path, out: Path, *, level: int = 1, say: Say = lambda _what, _count: None
+) -> dict[str, Any]:
+    """Builds the site; returns what is in its results.json.
+
+    Args:
+        submissions: a folder of bundles.
+        out: folder of the site; made if missing, and replaced where it holds a site.
+        level: to verify at where no report is beside a bundle; 1 or 2.
+        say: told how far it is.
+
+    Raises:
+        UsageError: a submission is refused, or `out` cannot be written or holds something else.
+    """
+    found = read(submissions, level=level, say=say)
+    site = _Site(found, rank([one.report for one in found]))
+    results = results_of(found, site.board)
+    _check_place(out)
+    temporary = out.with_name(f".half-written-{out.name}")
+    old = out.with_name(f".replaced-{out.name}")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        for left in (temporary, old):
+            shutil.rmtree(left, ignore_errors=True)
+        temporary.mkdir()
+        site.write(temporary, say)
+        text = json.dumps(results, indent=1, ensure_ascii=False, sort_keys=True)
+        (temporary / RESULTS).write_text(f"{text}\n", encoding="utf-8")
+        if out.exists():
+            out.rename(old)
+        temporary.rename(out)
+    except OSError as error:
+        raise UsageError(f"{out}: cannot be written: {error}") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
+    return results
+
+
+def _check_place(out: Path) -> None:
+    """What would be replaced is a site, or nothing."""
+    if out.is_dir() and (not any(out.iterdir()) or (out / RESULTS).is_file()):
+        return
+    if out.exists():
+        raise UsageError(f"{out} holds something that is no site; give --out another place")
+
+
+class _Site:
+    """Writes pages.
+
+    Args:
+        submissions: every one, verified.
+        board: of them.
+    """
+
+    def __init__(self, submissions: Sequence[Submission], board: Board) -> None:
+        self.board = board
+        self._submissions = submissions
+        self._of = {one.report.bundle: one for one in submissions}
+        self._pages = Pages()
+        domains = sorted(DOMAINS)
+        self._nav = [("Entries", "index.html")]
+        self._nav += [(domain.replace("_", " "), f"{domain}.html") for domain in domains]
+        self._nav.append(("Rules", "rules.html"))
+        self._domains = domains
+        self._rows = {id(track): tables.rows_of(track, self._of) for track in board.tracks}
+
+    def write(self, folder: Path, say: Say) -> None:
+        """Writes every page into a folder."""
+        self._page(folder, "index.html", "index.html", "Entries", **self._index())
+        for domain in self._domains:
+            self._page(
+                folder, "domain.html", f"{domain}.html", domain.replace("_", " "), **self._domain(domain)
+            )
+        self._page(folder, "rules.html", "rules.html", "Rules", rules=_rules())
+        for name in ("entries", "replays"):
+            (folder / name).mkdir()
+        dates: dict[str, str] = {}
+        written = 0
+        for track in self.board.tracks:
+            for row, entry in zip(self._rows[id(track)], track.entries, strict=True):
+                one = self._of[entry.bundle]
+                contents = read_contents(one.path, one.report)
+                dates[one.name] = _date(contents.ended)
+                self._entry(folder, track, row, one, contents)
+                written += 1
+                say("pages", written)
+        self._feeds(folder, dates)
+
+    def _page(self, folder: Path, template: str, name: str, title: str, **values: Any) -> None:
+        root = "../" * name.count("/")
+        text = self._pages.render(template, **values, title=title, root=root, nav=self._nav, here=name)
+        _write(folder / name, text)
+
+    def _index(self) -> dict[str, Any]:
+        rows = [row for track in self.board.tracks for row in self._rows[id(track)]]
+        rows += [tables.reported_row(row) for row in paper_rows()]
+        tracks = [
+            {
+                **{name: getattr(track.track, name) for name in track.track.__struct_fields__},
+                "href": f"{track.track.domain}.html#{_track_id(track)}",
+                "ranked": sum(entry.rank is not None for entry in track.entries),
+                "others": sum(entry.rank is None for entry in track.entries),
+            }
+            for track in self.board.tracks
+        ]
+        return {"rows": rows, "choices": tables.choices_of(rows), "tracks": tracks}
+
+    def _domain(self, domain: str) -> dict[str, Any]:
+        tracks = []
+        for track in self.board.tracks:
+            if track.track.domain != domain:
+                continue
+            rows = self._rows[id(track)]
+            reports = [self._of[entry.bundle].report for entry in track.entries]
+            drawn, series = tables.figure_of(rows, reports, f"Score against rollouts, {_track_id(track)}")
+            names = {entry.bundle: entry.agent for entry in track.entries}
+            pairs = [
+                {"a": names[p.a], "b": names[p.b], "difference": p.difference, "low": p.low, "high": p.high,
+                 "p_value": p.p_value}
+                for p in track.pairs[:MOST_PAIRS]
+            ]  # fmt: skip
+            place = {name: getattr(track.track, name) for name in ("tier", "size", "budget")}
+            tracks.append(
+                place
+                | {"id": _track_id(track), "rows": rows, "drawn": drawn, "series": series, "pairs": pairs}
+                | {"left_out": len(track.pairs) - len(pairs)}
+            )
+        reported = [row for row in paper_rows() if row.domain == domain]
+        return {"domain": domain, "tracks": tracks, "reported": reported}
+
+    def _entry(
+        self, folder: Path, track: TrackBoard, row: tables.Row, one: Submission, contents: Contents
+    ) -> None:
+        report = one.report
+        assert report.manifest is not None
+        assert report.account is not None
+        summary = contents.overview.summary
+        drawn, series = None, []
+        if report.curve:
+            drawn, series = tables.figure_of(
+                [row], [report], f"Score against rollouts, {row.agent}", up="../"
+            )
+        self._page(
+            folder,
+            "entry.html",
+            page_of(one.name),
+            row.agent,
+            slug=one.name,
+            row=row,
+            track_id=_track_id(track),
+            about=report.manifest.about,
+            manifest=report.manifest,
+            summary=summary,
+            shown=contents.shown,
+            sample_note=SAMPLE_NOTE,
+            identity=tables.identity_of(report),
+            behaviour=_behaviour(contents),
+            groups=contents.overview.groups,
+            drawn=drawn,
+            series=series,
+            points=tables.points_of(report),
+            counts=tables.counts_of(report.account, money_of(report.manifest, report.account)),
+            ledger=tables.ledger_of(report.account),
+            source=contents.source,
+            same=contents.diff == [],
+            diff=contents.diff,
+            verification=tables.verification_of(report),
+            findings=report.findings,
+        )
+        back = {"href": f"../{page_of(one.name)}", "label": "‹ the entry"}
+        page = shell(
+            {"source": "embedded", "back": back},
+            title=f"Replays of {plain(row.agent)}",
+            data=contents.replays,
+        )
+        _write(folder / "replays" / f"{one.name}.html", page.html)
+
+    def _feeds(self, folder: Path, dates: dict[str, str]) -> None:
+        """Both feeds, the latest first; an entry's date is that of its test run's last event."""
+        items = []
+        for one in sorted(self._submissions, key=lambda one: (dates[one.name], one.name), reverse=True):
+            report = one.report
+            assert report.manifest is not None
+            assert report.score is not None
+            assert report.track is not None
+            track, score = report.track, report.score
+            items.append(
+                {
+                    "id": f"urn:sha256:{report.bundle}",
+                    "url": page_of(one.name),
+                    "title": plain(report.manifest.about.agent),
+                    "date": dates[one.name],
+                    "summary": f"{track.domain}, {track.tier}, size {track.size}, budget {track.budget}: "
+                    f"mean@8 {score.mean:.4f} (95% {score.low:.4f} to {score.high:.4f}), "
+                    f"{report.badge}",
+                    "authors": [plain(author) for author in report.manifest.about.authors],
+                }
+            )
+        updated = max(dates.values(), default=_date(0.0))
+        _write(folder / "feed.xml", self._pages.render("feed.xml", items=items, updated=updated))
+        feed = {
+            "version": "https://jsonfeed.org/version/1.1",
+            "title": "whale-leaderboard",
+            "home_page_url": "index.html",
+            "feed_url": "feed.json",
+            "items": [
+                {
+                    "id": item["id"],
+                    "url": item["url"],
+                    "title": item["title"],
+                    "content_text": item["summary"],
+                    "date_published": item["date"],
+                    "authors": [{"name": name} for name in item["authors"]],
+                }
+                for item in items
+            ],
+        }
+        _write(folder / "feed.json", json.dumps(feed, indent=1, ensure_ascii=False) + "\n")
+
+
+def _behaviour(contents: Contents) -> list[tuple[str, str]]:
+    summary = contents.overview.summary
+    pairs = [("cut off by a cap", f"{summary.truncated:.1%}")]
+    pairs += [(f"pass@{k}", f"{value:.4f}") for k, value in summary.pass_at_k.items()]
+    for name in ("prompt_tokens", "sampled_tokens"):
+        value = getattr(summary, name)
+        pairs.append((name.replace("_", " "), "not known" if value is None else f"{value:,}"))
+    return pairs + [
+        (f"mean {name.replace('_', ' ')}", f"{v:.4g}") for name, v in sorted(summary.metrics.items())
+    ]
+
+
+def _track_id(track: TrackBoard) -> str:
+    return f"{track.track.tier}-{track.track.size}-{track.track.budget}"
+
+
+def _rules() -> list[str]:
+    text = (files("whale_leaderboard") / "rules.md").read_text(encoding="utf-8")
+    rules: list[str] = []
+    for line in text.splitlines():
+        number, dot, rest = line.partition(". ")
+        if dot and number.isdecimal():
+            rules.append(rest)
+        else:
+            rules[-1] += " " + line.strip()
+    return [rule.replace("`", "") for rule in rules]
+
+
+def _date(at: float) -> str:
+    """A time as feeds write it; what no calendar has is its beginning."""
+    try:
+        moment = dt.datetime.fromtimestamp(at, tz=dt.UTC)
+    except (ValueError, OverflowError, OSError):
+        moment = dt.datetime.fromtimestamp(0, tz=dt.UTC)
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8", newline="\n")
