@@ -82,9 +82,9 @@ def test_a_plan_is_one_number_unless_the_schedule_adapts(name):
         assert found.least == found.most
     assert found.least.harness <= found.most.harness
     assert found.most.budget_paper >= found.most.budget
-    assert found.most.rollouts == found.most.budget + found.most.dev + found.most.test
+    assert found.most.rollouts == found.most.budget + found.most.smoke + found.most.dev + found.most.test
     budget = load_recipe(name).schedule.budget
-    assert budget is None or found.most.budget <= budget
+    assert budget is None or found.most.budget + found.most.smoke <= budget
 
 
 def test_an_adaptive_plan_reaches_from_no_search_to_the_caps():
