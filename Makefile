@@ -23,7 +23,7 @@ VLLM_NEEDS := apache-tvm-ffi cachetools cbor2 compressed-tensors einops fastapi 
 	sentencepiece setuptools tiktoken uvloop
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help demo demo-whale kills vllm test check lint types format bench clean
+.PHONY: help demo demo-whale kills vllm test submissions check lint types format bench clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' $(firstword $(MAKEFILE_LIST)) | head -6
@@ -82,6 +82,10 @@ kills: $(BIN)/.dev
 test: $(BIN)/.vllm
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
+# Every submission in the tree, replayed; `test` does it too.
+submissions: $(BIN)/.dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/leaderboard/test_submissions.py
+
 check: lint types test
 
 lint: $(BIN)/.dev
@@ -108,6 +112,7 @@ bench: $(BIN)/.dev
 	$(BIN)/python benchmarks/bridge_questions.py
 	$(BIN)/python benchmarks/logs.py --rollouts 20000
 	$(BIN)/python benchmarks/view_scale.py
+	$(BIN)/python benchmarks/leaderboard.py --site
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,16 +1,20 @@
 """Speed and memory of packing and verifying submissions.
 
     python benchmarks/leaderboard.py [--rollouts 1000000]
+    python benchmarks/leaderboard.py --site [--entries 200]
 
 Audit and level 1: a bundle with that many charged rollouts (real ones of the scripted random model, their
 records over and over under keys of their own), in a process of its own, whose peak memory is shown beside
 that of a bundle with a hundredth. Level 2: the 768 test rollouts of chess mini, under h0 and under a file in
-a process of its own; the model's replies are the recorded ones. The machine's load is shown, for other
-processes share it.
+a process of its own; the model's replies are the recorded ones. The site: that many entries in two tracks,
+each an archive of 768 chess rollouts with its report beside it, a fifth of them with a curve; then each kind of
+page in headless Chromium from disk, until its table sorts. The machine's load is shown, for other processes
+share it.
 """
 
 import argparse
 import asyncio
+import hashlib
 import json
 import os
 import resource
@@ -115,6 +119,70 @@ def level_2() -> None:
             )
 
 
+def site(entries: int) -> None:
+    """Builds a site of so many entries, and opens its pages."""
+    from msgspec import json as fast
+    from msgspec.structs import replace
+    from whale_leaderboard.archive import write_archive
+    from whale_leaderboard.curve import Point
+    from whale_leaderboard.layout import About, Manifest
+    from whale_leaderboard.pack import pack
+    from whale_leaderboard.site.build import build
+    from whale_leaderboard.verify import verify
+
+    from whale_bench import EvalPlan, evaluate
+    from whale_envs.seeding import derive_rng
+
+    with tempfile.TemporaryDirectory() as scratch:
+        folder, shelf = Path(scratch), Path(scratch) / "shelf"
+        shelf.mkdir()
+        asyncio.run(
+            evaluate(EvalPlan(domain="chess_puzzles", model="scripted/noisy-oracle:0.5"), folder / "run")
+        )
+        pack(folder / "run", folder / "bundle", About(**ABOUT))
+        report = verify(folder / "bundle", level=1)
+        path = folder / "bundle" / "manifest.json"
+        plain = fast.decode(path.read_bytes(), type=Manifest)
+        for number in range(entries):
+            rng = derive_rng("site", number)
+            about = replace(plain.about, agent=f"entry {number}", parameters=(1e9, 4e9)[number % 2])
+            track = replace(plain.track, size=("1B", "5B")[number % 2])
+            manifest = replace(plain, about=about, track=track, fixture=False)
+            path.write_bytes(fast.encode(manifest))
+            write_archive(folder / "bundle", shelf / f"entry-{number:03}.tar.gz")
+            curve = tuple(Point(300 * n, rng.random()) for n in range(1, 11)) if number % 5 == 0 else ()
+            means = tuple(rng.randint(0, 8) / 8 for _ in report.means)
+            made = replace(report, manifest=manifest, track=track, curve=curve, means=means,
+                           bundle=hashlib.sha256(path.read_bytes()).hexdigest())  # fmt: skip
+            (shelf / f"entry-{number:03}.report.json").write_bytes(fast.encode(made))
+        began, used = time.perf_counter(), _cpu()
+        build(shelf, folder / "site")
+        seconds, used = time.perf_counter() - began, _cpu() - used
+        size = sum(p.stat().st_size for p in (folder / "site").rglob("*") if p.is_file())
+        print(f"site of {entries} entries: {seconds:.1f} s ({used:.1f} s CPU), {size / 1e6:.0f} MB")
+        _open_pages(folder / "site")
+
+
+def _open_pages(site: Path) -> None:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        for name, ready in (
+            ("index.html", "#board button.sort:not([disabled])"),
+            ("chess_puzzles.html", "table button.sort:not([disabled])"),
+            ("entries/entry-000.html", "#curve-figure .budget:not([hidden])"),
+            ("replays/entry-000.html", "a.task"),
+        ):
+            page = browser.new_page()
+            began = time.perf_counter()
+            page.goto((site / name).as_uri())
+            page.locator(ready).first.wait_for()
+            print(f"  {name}: interactive after {1e3 * (time.perf_counter() - began):.0f} ms")
+            page.close()
+        browser.close()
+
+
 def _cpu() -> float:
     """Seconds of this process and of its children that have ended."""
     own, ended = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
@@ -124,12 +192,17 @@ def _cpu() -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--rollouts", type=int, default=1_000_000)
+    parser.add_argument("--site", action="store_true")
+    parser.add_argument("--entries", type=int, default=200)
     parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child:
         child(args.child)
         return
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
+    if args.site:
+        site(args.entries)
+        return
     level_2()
     level_1(args.rollouts)
 

@@ -3,9 +3,10 @@
     report = verify(Path("entry.tar.gz"), level=2)
     report.passed, report.badge, report.findings
 
-Levels: 1 well-formed (`wellformed.py`), 2 replayed (`replay.py`, with `suspicions.py` before and `canaries.py`
-after it), 3 reproduced (`reproduce.py`). A level is reached when it and all below it refuse nothing; after a refusal nothing higher
-is tried. An own agent whose model calls nobody metered stays at level 1, and in the open track.
+Levels: 1 well-formed (`wellformed.py`), 2 replayed (`replay.py`, with `suspicions.py` before it and
+`canaries.py` after), 3 reproduced (`reproduce.py`). A level is reached when it and all below it refuse
+nothing; after a refusal nothing higher is tried. An own agent whose model calls nobody metered stays at level
+1, and in the open track.
 
 Not covered: whether an entry may be ranked, see `ranking.py`.
 """

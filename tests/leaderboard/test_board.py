@@ -7,21 +7,26 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 import pytest
 from board_fakes import ABOUT, Forger
+from hypothesis import given
+from hypothesis import strategies as st
 from whale_leaderboard.accounting import BUDGETS, SIZES, Accountant
 from whale_leaderboard.cli import main
 from whale_leaderboard.layout import Manifest, Track
+from whale_leaderboard.pairs import p_value
 from whale_leaderboard.ranking import paper_rows, rank
 from whale_leaderboard.report import Report
-from whale_leaderboard.results import build, report_of
+from whale_leaderboard.results import report_of
+from whale_leaderboard.site.build import build
 from whale_leaderboard.verify import verify
 
-from whale_bench.statistics import mean_at_k
+from whale_bench.statistics import differences_of, mean_at_k, sign_flip
 from whale_envs import UsageError
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -75,6 +80,31 @@ def test_what_is_not_ranked_stands_below_with_its_reason(manifest: Manifest) -> 
     assert "fixture" in board.entries[1].why_not
     assert "dev" in board.entries[2].why_not
     assert not board.pairs
+
+
+def test_a_reference_row_of_its_authors_choice_is_never_ranked(manifest: Manifest) -> None:
+    about = msgspec.structs.replace(ABOUT, reference=True)
+    mine = msgspec.structs.replace(manifest, fixture=False, about=about)
+    (board,) = rank([entry("engine", 1.0, manifest, manifest=mine), entry("a", 0.2, manifest)]).tracks
+    assert [(e.agent, e.rank) for e in board.entries] == [("a", 1), ("An agent", None)]
+
+
+@given(st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), min_size=1, max_size=12))
+def test_the_exact_p_value_counts_every_signing(pairs: list[tuple[int, int]]) -> None:
+    a, b = ([value / 8 for value in column] for column in zip(*pairs, strict=True))
+    differences = [y - x for x, y in pairs]
+    sums = [abs(sum(s * d for s, d in zip(signs, differences, strict=True)))
+            for signs in product((1, -1), repeat=len(pairs))]  # fmt: skip
+    wanted = sum(found >= abs(sum(differences)) for found in sums) / len(sums)
+    assert p_value(a, b) == pytest.approx(wanted, abs=1e-12)
+    assert p_value(a, b) == p_value(b, a)
+
+
+def test_the_exact_p_value_agrees_with_drawn_signs() -> None:
+    draw = random.Random(5)
+    a, b = ([draw.randint(0, 8) / 8 for _ in range(90)] for _ in range(2))
+    assert p_value(a, b) == pytest.approx(sign_flip(differences_of(a, b)).value, abs=0.01)
+    assert p_value([0.3, *a], [0.1, *b]) == sign_flip(differences_of([0.3, *a], [0.1, *b])).value
 
 
 def test_tracks_are_apart(manifest: Manifest) -> None:
@@ -184,7 +214,9 @@ def test_pack_verify_and_their_exit_codes(
         (("verify", plain, "--level", "3"), "needs --model"),
         (("verify", plain, "--model", "scripted/random"), "no other level"),
         (("pack", made / "plain", "--about", about, "--out", tmp_path / "b"), "authors"),
-        (("build", tmp_path / "nothing", "--out", tmp_path), "no folder"),
+        (("build", tmp_path / "nothing", "--out", tmp_path / "site"), "no folder"),
+        (("build", tmp_path, "--out", tmp_path / "site", "--level", "3"), "3"),
+        (("serve", tmp_path), "holds no site"),
     ):
         wrong = command(*words)
         assert wrong.returncode == 2, words

@@ -531,3 +531,45 @@ def test_rollouts_of_two_examples_exchanged_with_all_their_names(plain: Path, tm
     found = refusals(verify(forger.folder, level=2))
     assert found, "an exchange went through"
     assert found[0].place in (f"{TEST}:1", TEST, "test.jsonl:1")
+
+
+HINT = """\
+import re
+
+from whale_bench.harness import BaseHarness
+
+
+class Harness(BaseHarness):
+    TABLE = {table!r}
+
+    def messages(self, view):
+        told = super().messages(view)
+        board = re.search(r"FEN: (\\S+)", told[-1]["content"])
+        hint = self.TABLE.get(sum(map(ord, board[1])) if board else 0)
+        if hint is None:
+            return told
+        move = "".join(map(chr, hint))
+        return [*told[:-1], told[-1] | {{"content": told[-1]["content"] + f"\\n[{{move}}]"}}]
+"""
+
+
+def test_an_encoded_table_that_tells_the_model_wakes_the_parrots(made: Path, tmp_path: Path) -> None:
+    """No text, no answer stands in it, and every rollout replays: what it does shows it."""
+    from board_fakes import ABOUT, Honest, a_move, evaluated
+    from whale_leaderboard.pack import pack
+
+    from whale_envs import load_examples, make_env
+
+    examples = load_examples("chess_puzzles", "mini", "test")
+    env = make_env("chess_puzzles", examples=examples)
+    table = {}
+    for example in examples:
+        opening = env.reset(options={"example_id": example.id})[0]
+        board = re.findall(r"FEN: (\S+)", opening)[0]
+        table[sum(map(ord, board))] = tuple(map(ord, example.gold[0]))
+    (tmp_path / "hint.py").write_text(HINT.format(table=table))
+    run = evaluated(tmp_path / "run", "chess_puzzles", Honest(a_move), harness=str(tmp_path / "hint.py"))
+    pack(run, tmp_path / "bundle", ABOUT)
+    found = refusals(verify(tmp_path / "bundle", level=2))
+    assert [finding.code for finding in found] == ["parrot"], found
+    assert "tells the model what to say" in found[0].message

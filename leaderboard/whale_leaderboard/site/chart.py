@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from whale_bench.statistics import Score
 from whale_leaderboard.curve import Curve
+from whale_leaderboard.site.templates import plain
 
 MOST_SERIES = 12
 """Drawn in one figure; more cannot be told apart."""
@@ -65,7 +66,7 @@ def draw(series: Sequence[Series], title: str) -> Figure:
     """The figure of the first `MOST_SERIES` of these."""
     from markupsafe import Markup
 
-    series = series[:MOST_SERIES]
+    series = [one._replace(name=plain(one.name)) for one in series[:MOST_SERIES]]
     axes = _Axes(
         _ceiling(max([1, *(s.charged for s in series)])),
         _top([s.score.high for s in series] + [p.score for s in series for p in s.curve.points]),
@@ -73,7 +74,7 @@ def draw(series: Sequence[Series], title: str) -> Figure:
     # Numbers and our own words go in as they are; format() escapes what entries say.
     parts = [
         Markup('<svg class="chart" viewBox="0 0 {} {}" role="group" aria-label="{}">').format(
-            WIDTH, HEIGHT, title
+            WIDTH, HEIGHT, plain(title)
         ),
         *axes.grid(),
         *(mark for number, one in enumerate(series, start=1) for mark in _marks(axes, number, one)),
@@ -159,10 +160,11 @@ def _ceiling(value: float) -> int:
     """The smallest 1, 2, 4, 6 or 8 times a power of ten that is no less.
 
     >>> _ceiling(61_440), _ceiling(1), _ceiling(8_001)
-    (80000, 4, 10000)
+    (80000, 100, 10000)
     """
-    power: int = 10 ** math.floor(math.log10(max(value, 4)))
-    return next(step * power for step in (1, 2, 4, 6, 8, 10) if step * power >= max(value, 4))
+    value = max(value, 100)
+    power: int = 10 ** math.floor(math.log10(value))
+    return next(step * power for step in (1, 2, 4, 6, 8, 10) if step * power >= value)
 
 
 def _top(scores: Sequence[float]) -> float:

@@ -99,7 +99,7 @@ function readable(figure) {
     slider.setAttribute("aria-valuetext", words);
     for (const [row, points] of rows) {
       const score = at(points, rollouts);
-      row.querySelector(".now").textContent = score === null ? "none yet" : score.toFixed(3);
+      row.querySelector(".now").textContent = score === null ? "none yet" : score.toFixed(4);
     }
   };
   const mark = (number) => {
