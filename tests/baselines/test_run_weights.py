@@ -268,7 +268,7 @@ def test_an_operator_that_lies_about_its_harness_stops_the_run(base, tmp_path, m
 
 def test_the_demonstration_is_shipped_and_means_what_it_says():
     recipe = load_recipe("demo/weight_only")
-    assert recipe.plan_schedule().total_steps == 4
+    assert recipe.plan_schedule().total_steps == 3
     assert (recipe.examples("weight"), recipe.examples("dev"), recipe.dev.samples) == (256, 64, 8)
     harness = Path(recipe.agent["harness"])
     example = Path(__file__).parents[2] / "examples" / "worked_example.py"
