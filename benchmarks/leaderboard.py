@@ -7,9 +7,9 @@ Audit and level 1: a bundle with that many charged rollouts (real ones of the sc
 records over and over under keys of their own), in a process of its own, whose peak memory is shown beside
 that of a bundle with a hundredth. Level 2: the 768 test rollouts of chess mini, under h0 and under a file in
 a process of its own; the model's replies are the recorded ones. The site: that many entries in two tracks,
-each an archive of 768 chess rollouts with its report beside it, a fifth of them with a curve; then each kind of
-page in headless Chromium from disk, until its table sorts. The machine's load is shown, for other processes
-share it.
+each an archive of 768 chess rollouts with its report beside it, a fifth of them with a curve; then each kind
+of page in headless Chromium from disk, until its table sorts. The machine's load is shown, for other
+processes share it.
 """
 
 import argparse

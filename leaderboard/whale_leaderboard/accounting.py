@@ -15,9 +15,11 @@ Not covered: curves over these counts (`curve.py`), prices (`prices.py`), whethe
 """
 
 from collections.abc import Mapping
+from operator import add
 from types import MappingProxyType
 
 import msgspec
+from msgspec.structs import astuple
 
 from whale_bench.ledger import FLAGS, PURPOSES, Charge
 from whale_envs.errors import UsageError
@@ -42,6 +44,7 @@ SIZES: Mapping[str, float] = MappingProxyType({"1B": 1e9, "5B": 5e9, "15B": 15e9
 """Most parameters of each size class, all of a mixture's experts counted; beyond it is "large"."""
 
 _PARTS = Charge.__struct_fields__
+_NOTHING: tuple[float, ...] = astuple(Charge())
 
 LARGE, UNKNOWN = "large", "unknown"
 
@@ -75,8 +78,8 @@ class Accountant:
     """Adds up events, one at a time, in constant memory."""
 
     def __init__(self) -> None:
-        self._sums: dict[tuple[str, bool], dict[str, float]] = {}
-        """By purpose, of settled attempts and of all others."""
+        self._sums: dict[tuple[str, bool], list[float]] = {}
+        """By purpose, of settled attempts and of all others; in the order of a charge's parts."""
 
     def add(self, kind: str, purpose: str, charge: Charge) -> None:
         """Takes in one event; a reservation costs nothing.
@@ -88,13 +91,17 @@ class Accountant:
             raise UsageError(f"unknown purpose {purpose!r}; valid: {', '.join(PURPOSES)}")
         if kind not in EXECUTED:
             return
-        _accumulate(self._sums.setdefault((purpose, kind == "settle"), {}), charge)
+        name = (purpose, kind == "settle")
+        self._sums[name] = list(map(add, self._sums.get(name, _NOTHING), astuple(charge)))
 
     def account(self) -> Account:
         """The account of all events so far."""
         tallies = {}
         for purpose in PURPOSES:
-            settled, other = (_charge(self._sums.get((purpose, kind), {})) for kind in (True, False))
+            settled, other = (
+                _charge(dict(zip(_PARTS, self._sums.get((purpose, kind), _NOTHING), strict=True)))
+                for kind in (True, False)
+            )
             if (purpose, True) in self._sums or (purpose, False) in self._sums:
                 tallies[purpose] = Tally(settled, _total([settled, other]))
         return account_of(tallies)
@@ -159,13 +166,14 @@ def size_of(parameters: float | None) -> str:
 
 
 def _accumulate(sums: dict[str, float], charge: Charge) -> None:
-    for name, value in zip(_PARTS, msgspec.structs.astuple(charge), strict=True):
+    for name, value in zip(_PARTS, astuple(charge), strict=True):
         if value:
             sums[name] = True if name in FLAGS else sums.get(name, 0) + value
 
 
 def _charge(sums: Mapping[str, float]) -> Charge:
-    return Charge(**sums)  # type: ignore[arg-type]  # the fields of a Charge, by construction
+    flags = {name: bool(sums[name]) for name in FLAGS if name in sums}
+    return Charge(**(dict(sums) | flags))  # type: ignore[arg-type]  # the fields of a Charge, by construction
 
 
 def _total(charges: list[Charge]) -> Charge:

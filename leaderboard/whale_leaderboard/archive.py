@@ -35,6 +35,9 @@ _READ = 2**20
 _HEADERS = 2**16
 """Longest read that only a header asks for; file contents are read in pieces of this too."""
 
+_BROKEN = (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, ValueError, RecursionError)
+"""How reading an archive fails that is none."""
+
 
 class Bundle:
     """The files of a bundle.
@@ -109,6 +112,34 @@ def open_bundle(path: Path, *, most_bytes: int = MOST_BYTES) -> Iterator[Bundle]
         shutil.rmtree(scratch, ignore_errors=True)
 
 
+def read_first(path: Path, name: str, most: int) -> bytes:
+    """One file of a bundle; of an archive no more is read than what stands before it.
+
+    Raises:
+        UsageError: there is nothing at the path.
+        Refusal: there is no such file, or what is there is no bundle.
+    """
+    if path.is_dir() or path.is_symlink() or not path.exists():
+        with open_bundle(path) as bundle:
+            return bundle.read(name, most)
+    try:
+        with (
+            path.open("rb") as raw,
+            gzip.GzipFile(fileobj=raw, mode="rb") as zipped,
+            tarfile.open(fileobj=_Bounded(zipped, path.name), mode="r:") as archive,
+        ):
+            read = 0
+            while (member := archive.next()) and read <= MOST_BYTES:
+                read += max(0, member.size)
+                if member.name == name and member.isreg() and 0 <= member.size <= most:
+                    content = archive.extractfile(member)
+                    assert content is not None
+                    return content.read()
+    except _BROKEN as error:
+        raise Refusal(1, "archive", path.name, f"is no archive of a bundle: {error}") from error
+    raise Refusal(1, "missing_file", name, "the bundle has no such file")
+
+
 def write_archive(folder: Path, out: Path) -> None:
     """Packs a bundle's folder; equal folders give equal bytes."""
     with (
@@ -168,7 +199,7 @@ def _unpack(path: Path, folder: Path, most_bytes: int) -> dict[str, int]:
                     shutil.copyfileobj(content, file, _HEADERS)
                 sizes[name] = target.stat().st_size
                 archive.members.clear()  # type: ignore[attr-defined]  # it keeps every header it has read
-    except (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, ValueError, RecursionError) as error:
+    except _BROKEN as error:
         raise Refusal(1, "archive", name, f"is no whole .tar.gz: {error}") from error
     except OSError as error:
         raise InfrastructureError(f"{path}: cannot be unpacked: {error}") from error

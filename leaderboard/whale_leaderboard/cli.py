@@ -117,12 +117,15 @@ def build_command(
     submissions: Annotated[Path, typer.Argument(help="Folder of submissions.")],
     out: Annotated[Path, typer.Option(help="Folder of the site; a site there is replaced.")],
     level: Annotated[
-        int, typer.Option(min=1, max=2, help="Verify at this level where no report is beside a bundle.")
+        int, typer.Option(help="Verify at this level, 1 or 2, where no report is beside a bundle.")
     ] = 1,
 ) -> None:
     """Build the site from a folder of submissions."""
+    from whale_envs.errors import UsageError
     from whale_leaderboard.site.build import build
 
+    if level not in (1, 2):
+        raise UsageError(f"a site is built at level 1 or 2, got {level}")
     with _progress() as say:
         results = build(submissions, out, level=level, say=say)
     typer.echo(f"{out / 'index.html'}: {len(results['entries'])} entries in {len(results['tracks'])} tracks")

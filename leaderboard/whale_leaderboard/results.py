@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from whale_envs import UsageError, __version__
-from whale_leaderboard.archive import open_bundle
+from whale_leaderboard.archive import read_first
 from whale_leaderboard.curve import Curve
 from whale_leaderboard.digests import package_digest
 from whale_leaderboard.layout import MANIFEST, MOST_MANIFEST
@@ -108,8 +108,7 @@ def report_of(path: Path, *, level: int = 1, say: Say = lambda _what, _count: No
     if beside.is_file():
         try:
             report = msgspec.json.decode(beside.read_bytes(), type=Report)
-            with open_bundle(path) as bundle:
-                digest = hashlib.sha256(bundle.read(MANIFEST, MOST_MANIFEST)).hexdigest()
+            digest = hashlib.sha256(read_first(path, MANIFEST, MOST_MANIFEST)).hexdigest()
         except (msgspec.DecodeError, UnicodeDecodeError, Refusal) as error:
             raise UsageError(f"{beside}: is no report of {path.name}: {error}") from error
         fits = report.bundle == digest and report.verifier.endswith(package_digest())

@@ -44,6 +44,8 @@ class Sample:
         if len(self._heap) < self._most:
             heapq.heappush(self._heap, (-draw, self._offered, key))
             return None
+        if -draw < self._heap[0][0]:  # not among them; its place in the order would not save it
+            return key
         return heapq.heappushpop(self._heap, (-draw, self._offered, key))[2]
 
     def chosen(self) -> list[str]:

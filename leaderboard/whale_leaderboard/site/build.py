@@ -114,15 +114,16 @@ class _Site:
         for name in ("entries", "replays"):
             (folder / name).mkdir()
         dates: dict[str, str] = {}
-        written = 0
-        for track in self.board.tracks:
-            for row, entry in zip(self._rows[id(track)], track.entries, strict=True):
-                one = self._of[entry.bundle]
-                contents = read_contents(one.path, one.report)
-                dates[one.name] = _date(contents.ended)
-                self._entry(folder, track, row, one, contents)
-                written += 1
-                say("pages", written)
+        entries = [
+            (track, row, self._of[entry.bundle])
+            for track in self.board.tracks
+            for row, entry in zip(self._rows[id(track)], track.entries, strict=True)
+        ]
+        for number, (track, row, one) in enumerate(entries, start=1):
+            contents = read_contents(one.path, one.report)
+            dates[one.name] = _date(contents.ended)
+            self._entry(folder, track, row, one, contents)
+            say("pages", number)
         self._feeds(folder, dates)
 
     def _page(self, folder: Path, template: str, name: str, title: str, **values: Any) -> None:
@@ -174,11 +175,8 @@ class _Site:
         assert report.manifest is not None
         assert report.account is not None
         summary = contents.overview.summary
-        drawn, series = None, []
-        if report.curve:
-            drawn, series = tables.figure_of(
-                [row], [report], f"Score against rollouts, {row.agent}", up="../"
-            )
+        title = f"Score against rollouts, {row.agent}"
+        drawn, series = tables.figure_of([row], [report], title, up="../") if report.curve else (None, [])
         self._page(
             folder,
             "entry.html",

@@ -144,9 +144,9 @@ def _sampled(outcomes: Sequence[Outcome]) -> Iterator[int]:
         solved[outcome.example_id] = solved.get(outcome.example_id, 0) + outcome.verdict.correct
     order = sorted(places, key=lambda id_: hashlib.sha256(id_.encode()).digest())
     chosen = order[:EXAMPLES]
-    for shows in (lambda id_: solved[id_] > 0, lambda id_: solved[id_] < K):
-        if not any(map(shows, chosen)):
-            chosen += [id_ for id_ in order if shows(id_)][:1]
+    for wanted in ([i for i in order if solved[i] > 0], [i for i in order if solved[i] < K]):
+        if not set(wanted).intersection(chosen):
+            chosen += wanted[:1]
     for id_ in chosen:
         yield from range(places[id_], places[id_] + K)
 
