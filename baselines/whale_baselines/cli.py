@@ -4,7 +4,7 @@
     whale-baselines run mine.toml --explain
     whale-baselines resume runs/demo
     whale-baselines lineage runs/search --out lineage.html
-    whale-baselines list | plan RECIPE | diff A B | status DIR | compare DIR ...
+    whale-baselines list | plan RECIPE | diff A B | status DIR | compare DIR ... | crossplay DIR
 
 Exit codes: 0 done; 2 misuse, with one line that says what; 3 something failed, and the same command goes
 on; 130 interrupted.
@@ -145,6 +145,19 @@ def compare_command(
 
         write_comparison(folders, page)
     print_comparison(folders, as_json=as_json)
+
+
+@app.command("crossplay")
+def crossplay_command(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
+    page: Annotated[Path | None, typer.Option(help="The page; None for RUN/crossplay.html.")] = None,
+) -> None:
+    """Play every kept weights with every accepted harness on dev, and write the matrix as a heat map."""
+    import asyncio
+
+    from whale_baselines.crossplay import crossplay, write_crossplay
+
+    typer.echo(write_crossplay(asyncio.run(crossplay(folder)), folder, page or folder / "crossplay.html"))
 
 
 def main() -> None:

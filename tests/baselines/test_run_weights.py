@@ -18,8 +18,11 @@ import pytest
 from bench_fakes import lines, wait_for
 from test_play import NoisyOracle
 from tiny_model import write_folder
+from typer.testing import CliRunner
 from whale_baselines.alternate import Iterated
 from whale_baselines.checkpoint import Checkpoints
+from whale_baselines.cli import app
+from whale_baselines.crossplay import crossplay
 from whale_baselines.history import History, harness_of
 from whale_baselines.proposers.mutate import Mutate
 from whale_baselines.real_operators import real_operators
@@ -206,6 +209,27 @@ def test_the_weights_of_evaluated_agents_outlive_their_checkpoints(base, tmp_pat
     before = lines(folder)
     run(None, folder, base)
     assert lines(folder) == before
+
+
+def test_every_kept_weights_play_with_every_accepted_harness_once(base, tmp_path):
+    file = recipe_at(tmp_path / "whale.toml", base, {"every_steps = 0": 'every_steps = 0\nkeep = "points"'})
+    folder = tmp_path / "run"
+    points = [point for point in run(file, folder, base).points if point.split == "dev"]
+    before = lines(folder)
+    done = CliRunner().invoke(app, ["crossplay", str(folder)])
+    assert done.exit_code == 0, done.exception
+    pairs = {(point.weights_id, point.harness_id) for point in points}
+    size = len({weights for weights, _ in pairs}) * len({harness for _, harness in pairs})
+    assert lines(folder) == before + (size - len(pairs)) * 4  # what the run had evaluated is not played again
+    matrix = asyncio.run(crossplay(folder))
+    assert lines(folder) == before + (size - len(pairs)) * 4
+    for point in points:
+        row, column = matrix.weights.index(point.weights_id), matrix.harnesses.index(point.harness_id)
+        assert matrix.scores[row][column] == point.score
+    assert f"{matrix.scores[0][0].mean:.1%}" in (folder / "crossplay.html").read_text()
+    with Ledger(folder / "ledger.sqlite", readonly=True) as ledger:
+        ledger.audit()
+        assert ledger.open_reservations() == []
 
 
 class Killed(BaseException):
