@@ -2,6 +2,8 @@
 
 A small model that never boxes an answer when it is only told to does so when it has seen one, and
 rejection sampling has nothing to begin with where the success rate is 0.
+
+Not covered: tools, and problems that take more than a line.
 """
 
 from whale_bench.harness import BaseHarness, ChatMessage, View
