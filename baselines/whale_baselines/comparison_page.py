@@ -44,7 +44,7 @@ def write_comparison(places: Sequence[Path], out: Path) -> Path:
         for folder in row.folders
     ]
     settings = RunStore.open(Path(rows[0].folders[0])).settings
-    title = f"{settings.get('model', 'simulated')} on {settings['domain']}"
+    title = f"{settings.get('model', 'the simulated learner')} on {settings['domain']}"
     return write_page(comparison_page(rows, curves, title), out)
 
 

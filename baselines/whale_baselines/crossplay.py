@@ -96,7 +96,7 @@ def _body(matrix: CrossPlay) -> Iterator[str]:
         "there is nothing to compare" if gap is None else f"{gap.mean:+.1%} [{gap.low:+.1%}, {gap.high:+.1%}]"
     )
     yield f"<p>Co-adaptation gap, own harness less the others: {told}.</p>"
-    yield '<p class="note">Rows are weights, oldest first; columns are harnesses. Outlined: together in the run.</p>'
+    yield '<p class="note">Rows: weights, oldest first. Columns: harnesses. Outlined: as in the run.</p>'
     yield '<div class="scroll" tabindex="0" role="region" aria-label="Matrix"><table class="heat"><thead><tr>'
     yield '<th scope="col">Weights</th>'
     for harness_id in matrix.harnesses:

@@ -306,7 +306,8 @@ def check_ready(recipe: RunRecipe) -> None:
 
     kind, _, model = str(recipe.agent["model"]).partition("/")
     if kind in ("local", "vllm") and model != "smollm2":  # which is fetched when missing
-        model_folder(kind, model)
+        there = Path(recipe.agent.get("directory") or ".") / model
+        model_folder(kind, str(there) if there.is_dir() else model)
 
 
 def gpu_devices() -> list[Path]:

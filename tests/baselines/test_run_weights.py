@@ -151,11 +151,10 @@ def test_a_whole_run_of_a_real_model_survives_kills_and_charges_each_rollout_onc
 
 def test_explain_says_what_it_takes_and_makes_nothing(base, tmp_path):
     file = recipe_at(tmp_path / "weight.toml", base, WEIGHTS_ONLY)
-    with launch("run", file, "--explain") as process:
-        told, problem = process.communicate(timeout=600)
-    assert process.returncode == 0, problem
-    assert re.search(r"rollouts per step +4\n", told)
-    assert "memory gb" in told
+    done = CliRunner().invoke(app, ["run", str(file), "--explain"])
+    assert done.exit_code == 0, done.exception
+    assert re.search(r"rollouts per step +4\n", done.output)
+    assert "memory gb" in done.output
     assert [path.name for path in tmp_path.iterdir()] == ["weight.toml"]
 
 
