@@ -144,9 +144,11 @@ def _sampled(outcomes: Sequence[Outcome]) -> Iterator[int]:
         solved[outcome.example_id] = solved.get(outcome.example_id, 0) + outcome.verdict.correct
     order = sorted(places, key=lambda id_: hashlib.sha256(id_.encode()).digest())
     chosen = order[:EXAMPLES]
-    for shows in (lambda id_: solved[id_] > 0, lambda id_: solved[id_] < K):
-        if not any(map(shows, chosen)):
-            chosen += [id_ for id_ in order if shows(id_)][:1]
+    some_solved = [id_ for id_ in order if solved[id_] > 0]
+    some_failed = [id_ for id_ in order if solved[id_] < K]
+    for shown in (some_solved, some_failed):
+        if not set(shown) & set(chosen):
+            chosen += shown[:1]
     for id_ in chosen:
         yield from range(places[id_], places[id_] + K)
 
