@@ -215,7 +215,6 @@ def test_pack_verify_and_their_exit_codes(
         (("verify", plain, "--model", "scripted/random"), "no other level"),
         (("pack", made / "plain", "--about", about, "--out", tmp_path / "b"), "authors"),
         (("build", tmp_path / "nothing", "--out", tmp_path / "site"), "no folder"),
-        (("build", tmp_path, "--out", tmp_path / "site", "--level", "3"), "3"),
         (("serve", tmp_path), "holds no site"),
     ):
         wrong = command(*words)

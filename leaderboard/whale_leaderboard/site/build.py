@@ -29,6 +29,7 @@ from whale_leaderboard.ranking import Board, TrackBoard, paper_rows, rank
 from whale_leaderboard.results import RESULTS, Submission, page_of, read, results_of
 from whale_leaderboard.runs import Say
 from whale_leaderboard.site import tables
+from whale_leaderboard.site.chart import Figure
 from whale_leaderboard.site.contents import SAMPLE_NOTE, Contents, read_contents
 from whale_leaderboard.site.templates import Pages, plain
 
@@ -175,8 +176,12 @@ class _Site:
         assert report.manifest is not None
         assert report.account is not None
         summary = contents.overview.summary
-        title = f"Score against rollouts, {row.agent}"
-        drawn, series = tables.figure_of([row], [report], title, up="../") if report.curve else (None, [])
+        drawn: Figure | None = None
+        series: list[tables.Line] = []
+        if report.curve:
+            drawn, series = tables.figure_of(
+                [row], [report], f"Score against rollouts, {row.agent}", up="../"
+            )
         self._page(
             folder,
             "entry.html",

@@ -144,9 +144,11 @@ def _sampled(outcomes: Sequence[Outcome]) -> Iterator[int]:
         solved[outcome.example_id] = solved.get(outcome.example_id, 0) + outcome.verdict.correct
     order = sorted(places, key=lambda id_: hashlib.sha256(id_.encode()).digest())
     chosen = order[:EXAMPLES]
-    for wanted in ([i for i in order if solved[i] > 0], [i for i in order if solved[i] < K]):
-        if not set(wanted).intersection(chosen):
-            chosen += wanted[:1]
+    some_solved = [id_ for id_ in order if solved[id_] > 0]
+    some_failed = [id_ for id_ in order if solved[id_] < K]
+    for shown in (some_solved, some_failed):
+        if not set(shown) & set(chosen):
+            chosen += shown[:1]
     for id_ in chosen:
         yield from range(places[id_], places[id_] + K)
 
