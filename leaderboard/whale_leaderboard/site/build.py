@@ -33,7 +33,7 @@ from whale_leaderboard.site.chart import Figure
 from whale_leaderboard.site.contents import SAMPLE_NOTE, Contents, read_contents
 from whale_leaderboard.site.templates import Pages, plain
 
-MOST_PAIRS = 500
+MOST_PAIRS = 100
 """Pairs that a page lists."""
 
 
