@@ -172,8 +172,8 @@ def copy_model(source: Path, folder: Path) -> None:
 
 
 def _way_out(folders: list[Path]) -> str:
-    before = f"go on from {folders[-2].name}" if len(folders) > 1 else "begin anew"
-    return f"delete it to {before}"
+    kept = f"; {folders[-2].name} beside it is whole, and weights to begin with" if len(folders) > 1 else ""
+    return f"the run cannot go on from it: begin a new one{kept}"
 
 
 def _is_of_writing(error: BaseException) -> bool:

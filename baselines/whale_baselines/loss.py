@@ -45,6 +45,19 @@ def collate(rows: Sequence[Row], device: Any = "cpu") -> Batch:
     return Batch(*(torch.tensor(part, device=device) for part in (ids, mask, labels)))
 
 
+def logprobs_of(model: Any, prompts: Sequence[tuple[int, ...]]) -> list[float]:
+    """Log-probabilities of every token but the first of each prompt, all prompts after one another."""
+    import torch
+
+    found: list[float] = []
+    with torch.inference_mode():
+        for prompt in prompts:
+            ids = torch.tensor([prompt], device=model.device)
+            logits = model(input_ids=ids, use_cache=False).logits[0, :-1].float()
+            found += logits.log_softmax(-1).gather(-1, ids[0, 1:, None])[:, 0].tolist()
+    return found
+
+
 def nll_sum(model: Any, batch: Batch, temperature: float = 1.0) -> "torch.Tensor":
     """Summed negative log-likelihood of the labelled tokens, in float32; padding may stand anywhere.
 

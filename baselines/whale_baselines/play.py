@@ -30,7 +30,7 @@ from whale_bench.evaluation import GIVE_UP_AFTER, charge_of, reconcile
 from whale_bench.ledger import Charge, Ledger
 from whale_bench.records import Rollout
 from whale_bench.store import RunStore, outcome_of
-from whale_envs.errors import InfrastructureError
+from whale_envs.errors import InfrastructureError, UsageError
 
 PURPOSE = "weight"
 PROPOSER = "proposer:"
@@ -282,6 +282,12 @@ class Player:
         done = await self.jobs.play(
             {key: Job(PURPOSE, agent, self.task, *played) for key, played in keys.items()}
         )
+        for key, one in done.items():
+            if one.harness_id != self.agent.harness_id:
+                raise UsageError(
+                    f"rollout {key} was played under harness {one.harness_id}, and the step trains under "
+                    f"{self.agent.harness_id}"
+                )
         return [done[key] for key in keys]
 
 

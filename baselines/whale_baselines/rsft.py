@@ -33,7 +33,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from whale_baselines.loss import collate, nll_sum
+from whale_baselines.loss import collate, logprobs_of, nll_sum
 from whale_baselines.recipe import Recipe
 from whale_baselines.sequences import Minibatch, Row, micro_batches, minibatches, padding_share, share
 from whale_baselines.trainer import STATE, Update
@@ -166,15 +166,7 @@ class RsftTrainer:
 
     def logprobs(self, prompts: Sequence[tuple[int, ...]]) -> list[float]:
         """Log-probabilities of every token but the first of each prompt, all prompts after one another."""
-        import torch
-
-        found: list[float] = []
-        with torch.inference_mode():
-            for prompt in prompts:
-                ids = torch.tensor([prompt], device=self._accelerator.device)
-                logits = self.model(input_ids=ids, use_cache=False).logits[0, :-1].float()
-                found += logits.log_softmax(-1).gather(-1, ids[0, 1:, None])[:, 0].tolist()
-        return found
+        return logprobs_of(self.model, prompts)
 
     @property
     def checkpoint_bytes(self) -> int:

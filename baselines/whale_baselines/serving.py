@@ -16,19 +16,23 @@ Not covered: weights of a server that nobody here trains, of which there is only
 
 import os
 import shutil
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from whale_baselines.history import Harness, harness_path
+from whale_baselines.loss import logprobs_of
 from whale_baselines.play import twelve
 from whale_baselines.rsft_loop import Phase
 from whale_baselines.search.admit import open_harness
+from whale_baselines.weights import load_model
 from whale_bench.engine import Agent
 from whale_bench.models import Backend, load_backend
 from whale_bench.models.base import Reloadable, names_weights
 from whale_bench.models.folder import HASHED
+from whale_bench.models.openai_reload import ReloadedServer
 from whale_bench.plan import EvalPlan
 from whale_envs.errors import InfrastructureError
 
@@ -99,15 +103,19 @@ class Serving:
             raise InfrastructureError(
                 f"weights {weights_id} are neither served nor in {self.root}, so they cannot be evaluated"
             )
-        if getattr(self.backend, "shares", False) or not isinstance(self.backend, Reloadable):
+        own = self.backend
+        if isinstance(own, ReloadedServer):  # the trainer's log-probabilities would be of later weights
+            await own.reload(folder, logprobs=partial(_logprobs_in, folder))
+        elif getattr(own, "shares", False) or not isinstance(own, Reloadable):
             async with load_backend(f"local/{folder.resolve()}") as other:
                 yield _checked(other, weights_id)
             return
-        await self.backend.reload(folder)
+        else:
+            await own.reload(folder)
         try:
-            yield _checked(self.backend, weights_id)
+            yield _checked(own, weights_id)
         finally:
-            await self.backend.reload(self.phase.now.folder)
+            await own.reload(self.phase.now.folder)
 
     def _place(self, weights_id: str) -> Path:
         return self.root / twelve(weights_id)
@@ -135,6 +143,11 @@ class Agents:
     async def aclose(self) -> None:
         self._agent = None
         await self._stack.aclose()
+
+
+def _logprobs_in(folder: Path, prompts: Sequence[tuple[int, ...]]) -> list[float]:
+    """Those of the weights in a folder, which are loaded for it."""
+    return logprobs_of(load_model(folder), prompts)
 
 
 def _checked(backend: Backend, weights_id: str) -> Backend:

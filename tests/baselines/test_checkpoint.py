@@ -100,10 +100,12 @@ def test_a_damaged_checkpoint_is_refused_with_a_way_out(base, root):
     data = bytearray(weights.read_bytes())
     data[-1] ^= 1
     weights.write_bytes(data)
-    with pytest.raises(UsageError, match=r"is damaged: .*; delete it to go on from step-000001"):
+    with pytest.raises(
+        UsageError, match=r"is damaged: .*; the run cannot go on from it: begin a new one; step-000001"
+    ):
         checkpoints.latest()
     (root / "step-000002" / "trainer" / "state.json").write_text("{")
-    with pytest.raises(UsageError, match=r"state.json: cannot be read: .*delete it to go on"):
+    with pytest.raises(UsageError, match=r"state.json: cannot be read: .*begin a new one"):
         checkpoints.latest()
     shutil.rmtree(root / "step-000002")
     assert checkpoints.latest().state.step == 1

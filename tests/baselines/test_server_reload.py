@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import asynccontextmanager
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from tiny_model import write_folder
 from weight_server import WeightServer
 from whale_baselines.recipe import Recipe
 from whale_baselines.rsft import RsftTrainer
+from whale_baselines.serving import _logprobs_in
 
 from whale_bench.models.base import Message, Request, names_weights
 from whale_bench.models.folder import hash_folder
@@ -72,6 +74,23 @@ def test_a_server_that_serves_old_weights_or_a_mixture_stops_the_run(base, tmp_p
             with pytest.raises(InfrastructureError, match=r"serves other weights|did not take all"):
                 await backend.reload(train(trainer, tmp_path / "next"))
             assert backend.weights_id == f"remote:policy:{hash_folder(base)}"
+
+    asyncio.run(run())
+
+
+def test_earlier_weights_are_compared_with_their_own_log_probabilities(base, tmp_path):
+    other = write_folder(tmp_path / "other", seed=5)
+
+    async def run():
+        async with serving(base) as (trainer, server, backend):
+            await backend.reload(train(trainer, tmp_path / "next"))
+            await backend.reload(base, logprobs=partial(_logprobs_in, base))
+            assert server.backend.weights_id == hash_folder(base)
+            await backend.reload(tmp_path / "next")
+        async with serving(base, obeys="not") as (_, _, backend):
+            await backend.reload(base)
+            with pytest.raises(InfrastructureError, match=r"serves other weights|did not take all"):
+                await backend.reload(other, logprobs=partial(_logprobs_in, other))
 
     asyncio.run(run())
 

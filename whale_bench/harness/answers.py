@@ -57,7 +57,7 @@ def holds_answers(source: str, examples: Sequence[Example]) -> list[Finding]:
     domain = examples[0].id.rpartition("-")[0]
     texts = [_texts(example) for example in examples]
     kinds = (
-        _texts_in(literals, examples, texts),
+        _texts_in(literals, texts),
         _branches(literals, examples, texts),
         _golds_in(literals, examples),
         _tables(tree, examples),
@@ -68,13 +68,12 @@ def holds_answers(source: str, examples: Sequence[Example]) -> list[Finding]:
 _Found = tuple[int, str] | None
 
 
-def _texts_in(literals: list[_Literal], examples: Sequence[Example], texts: list[list[str]]) -> _Found:
-    wanted = [(text, example.id) for example, own in zip(examples, texts, strict=True) for text in own]
+def _texts_in(literals: list[_Literal], texts: list[list[str]]) -> _Found:
+    wanted = [text for own in texts for text in own if len(text) >= _SHORTEST_TEXT]
     for literal in literals:
         said = _plain(literal.text)
-        for text, name in wanted:
-            if len(text) >= _SHORTEST_TEXT and text in said:
-                return literal.line, f"holds the text of a scored example ({name})"
+        if any(text in said for text in wanted):
+            return literal.line, "holds the text of a scored example"
     return None
 
 
@@ -86,7 +85,7 @@ def _branches(literals: list[_Literal], examples: Sequence[Example], texts: list
             continue
         held = [index for index, own in enumerate(texts) if any(said in text for text in own)]
         if 1 <= len(held) <= _MOST_SHARED:
-            return literal.line, f"goes by text of a scored example ({examples[held[0]].id}): {said!r:.60}"
+            return literal.line, f"goes by text of a scored example: {said!r:.60}"
     return None
 
 
@@ -103,8 +102,7 @@ def _golds_in(literals: list[_Literal], examples: Sequence[Example]) -> _Found:
             found.setdefault(wanted[gold], literal.line)
     if len(found) < _GOLDS:
         return None
-    first = min(found, key=found.__getitem__)
-    return found[first], f"holds the solutions of {len(found)} scored examples, such as {first}"
+    return min(found.values()), "holds the solutions of scored examples"
 
 
 def _tables(tree: ast.Module, examples: Sequence[Example]) -> _Found:
@@ -118,7 +116,7 @@ def _tables(tree: ast.Module, examples: Sequence[Example]) -> _Found:
         known = [value for value in values if value in golds]
         count = len(set(known))
         if count >= _TABLE and len(known) > len(values) / 2:
-            return line, f"holds a table with the solutions of scored examples ({count} of them)"
+            return line, "holds a table with the solutions of scored examples"
     return None
 
 

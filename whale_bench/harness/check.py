@@ -14,7 +14,7 @@ Not covered: harnesses that behave differently only later in a rollout, and hint
 take rollouts to find (`canaries.py`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from whale_bench.harness.answers import holds_answers
@@ -24,6 +24,7 @@ from whale_bench.harness.host import HarnessHost, ProcessHarness, read_source
 from whale_bench.harness.prompt_only import prompt_only
 from whale_bench.harness.reach import reaches
 from whale_envs import DOMAINS, load_examples
+from whale_envs.core import Example
 from whale_envs.errors import HarnessFileError
 
 __all__ = ["Exchange", "Finding", "check_harness", "check_rollouts", "check_source", "fitting_domains"]
@@ -37,6 +38,7 @@ async def check_harness(
     domains: tuple[str, ...] | None = None,
     *,
     prompt_only_of: str | None = None,
+    scored: Sequence[Example] | None = None,
     unsafe: bool = False,
 ) -> list[Finding]:
     """Findings about a harness file; none means that the contract holds as far as this looks.
@@ -46,6 +48,8 @@ async def check_harness(
         domains: where to try it; None tries it wherever the environment has all of its ENV_OPTIONS,
             and if there is no such environment, everywhere.
         prompt_only_of: the source of a parent, from which it may differ in its prompts only.
+        scored: whose answers and texts it may not hold; None is those of the mini tier. Whoever writes
+            harnesses for a score must not learn by asking which texts are scored: give them ().
         unsafe: run it even where it cannot be confined.
 
     Raises:
@@ -56,7 +60,9 @@ async def check_harness(
         source = read_source(Path(path))
     except HarnessFileError as error:
         return [Finding("", _placed(str(error), str(path)))]
-    return await check_source(source, str(path), domains, prompt_only_of=prompt_only_of, unsafe=unsafe)
+    return await check_source(
+        source, str(path), domains, prompt_only_of=prompt_only_of, scored=scored, unsafe=unsafe
+    )
 
 
 async def check_source(
@@ -65,6 +71,7 @@ async def check_source(
     domains: tuple[str, ...] | None = None,
     *,
     prompt_only_of: str | None = None,
+    scored: Sequence[Example] | None = None,
     unsafe: bool = False,
 ) -> list[Finding]:
     """As `check_harness`, of a text; `name` is what findings call its file."""
@@ -77,7 +84,7 @@ async def check_source(
             tried = domains or fitting_domains(harness)
             findings += _out_of_bounds(harness, tried, anywhere=domains is not None)
             for domain in tried:
-                findings += _answers(source, name, domain)
+                findings += _answers(source, name, domain, scored)
                 try:
                     exchanges = await check_rollouts(harness, domain)
                     check_provenance(harness, exchanges)
@@ -119,8 +126,10 @@ def _out_of_bounds(harness: HarnessHost, domains: tuple[str, ...], *, anywhere: 
     return findings
 
 
-def _answers(source: str, name: str, domain: str) -> list[Finding]:
-    examples = [example for split in SCORED for example in load_examples(domain, "mini", split)]
+def _answers(source: str, name: str, domain: str, scored: Sequence[Example] | None) -> list[Finding]:
+    examples = scored
+    if examples is None:
+        examples = [example for split in SCORED for example in load_examples(domain, "mini", split)]
     return [
         finding._replace(message=f"{name}:{finding.message}") for finding in holds_answers(source, examples)
     ]

@@ -78,6 +78,8 @@ def stands_in(action: str, sampled: str) -> bool:
         left = rf"(?<!{_INSIDE})(?<!{_WORD}[{_JOINTS}])"
     if needle[-1].isalnum():
         right = rf"(?!{_INSIDE})(?![{_JOINTS}]{_WORD})"
+    if needle[0] in "([{":  # its sign would stand before it
+        left = r"(?<![-−])"
     if needle[0].isdigit():  # no sign, whole part or earlier group of digits before it
         left += r"(?<![-−])(?<!\d[.,])(?<!^\.)(?<!\s\.)"
     if needle[-1].isdigit():

@@ -74,8 +74,12 @@ class ReloadedServer(OpenAITokens):
         self._before: dict[str, Fingerprints] = {}
         """When a server was last given weights, by its address."""
 
-    async def reload(self, folder: str | Path) -> str:
+    async def reload(self, folder: str | Path, *, logprobs: Logprobs | None = None) -> str:
         """Has every server serve `folder`; what they claim to serve from now on.
+
+        Args:
+            folder: a path that the server can read.
+            logprobs: of the weights in `folder`, where they are not the trainer's present ones.
 
         Raises:
             UsageError: no model folder, or a server that takes no weights.
@@ -83,7 +87,7 @@ class ReloadedServer(OpenAITokens):
         """
         path = model_folder("openai", str(folder)).resolve()
         claimed = await asyncio.to_thread(hash_folder, path)
-        ours = await asyncio.to_thread(self._logprobs, self._prompts)
+        ours = await asyncio.to_thread(logprobs or self._logprobs, self._prompts)
         for server in self._servers.all:
             root = server.url.removesuffix("/v1")
             await self._post(server, f"{root}/collective_rpc", _reload_of(path))

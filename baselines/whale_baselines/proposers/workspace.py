@@ -86,6 +86,8 @@ class Workspace:
             text = await self._call(name, _object(arguments))
         except Refused as reason:
             text = refused = f"[{reason}]"
+        except (OSError, ValueError) as error:  # a path that no file can have, a disk that is full
+            text = refused = f"[{name[:80]} failed: {type(error).__name__}: {error}]"[:400]
         raw = text.encode("utf-8", "replace")
         if len(raw) > RESULT_BYTES:
             kept = raw[:RESULT_BYTES].decode("utf-8", "ignore")
@@ -267,7 +269,7 @@ class Workspace:
         await asyncio.to_thread(_put, path, source.encode())  # whatever became of the file
         try:
             async with asyncio.timeout(CHECK_SECONDS):
-                found = await check_harness(path, (self._brief.domain,))
+                found = await check_harness(path, (self._brief.domain,), scored=())
         except TimeoutError:
             return f"[the check took longer than {CHECK_SECONDS:g} s]"
         except (UsageError, InfrastructureError) as error:

@@ -1,6 +1,6 @@
 """Whether a candidate may be scored: what it is checked for before that, and what counts as its fault.
 
-    problem = await contract_problem(path, "chess_puzzles")
+    problem = await contract_problem(path, "chess_puzzles", scored)
     agent = await open_harness(plan, backend, path, stack)
 
 A candidate is loaded, tried with scripted replies and asked twice for the same answers
@@ -13,17 +13,20 @@ Not covered: what a harness file could do to this machine, see `whale_bench.harn
 
 import asyncio
 import re
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
 from whale_bench.engine import Agent
 from whale_bench.evaluation import open_agent
+from whale_bench.harness.answers import holds_answers
 from whale_bench.harness.check import check_harness
 from whale_bench.harness.host import shipped_harnesses
 from whale_bench.models import Backend
 from whale_bench.plan import EvalPlan
 from whale_bench.records import Rollout
+from whale_envs.core import Example
 
 FAULTS = frozenset({"harness_error", "harness_timeout", "provenance"})
 """Stop conditions that are the harness's own doing."""
@@ -31,9 +34,19 @@ FAULTS = frozenset({"harness_error", "harness_timeout", "provenance"})
 _ARCHIVED = re.compile(r"/[^\n:]*/harnesses/(h\d+)/harness\.py")
 
 
-async def contract_problem(path: Path, domain: str) -> str:
-    """What breaks the contract in a harness file; empty where nothing was found."""
-    findings = await check_harness(path, (domain,))
+async def contract_problem(path: Path, domain: str, scored: Sequence[Example]) -> str:
+    """What breaks the contract in a harness file; empty where nothing was found.
+
+    Args:
+        path: the file.
+        domain: of the search.
+        scored: examples whose texts and answers it may not hold. That it does is said in one sentence that
+            tells nothing else, for it reaches whoever proposed the file.
+    """
+    findings = await check_harness(path, (domain,), scored=())
+    source = await asyncio.to_thread(path.read_text, encoding="utf-8", errors="replace")
+    if not findings and bool(await asyncio.to_thread(holds_answers, source, list(scored))):
+        return "it holds texts or solutions of examples that are scored"
     return "; ".join(finding.message for finding in findings)[:2000]
 
 

@@ -44,6 +44,7 @@ from whale_bench.models import Backend
 from whale_bench.models.base import names_weights
 from whale_bench.plan import EvalPlan
 from whale_bench.text import scrub, scrub_all
+from whale_envs import load_examples
 from whale_envs.errors import InfrastructureError, UsageError
 from whale_envs.seeding import derive_seed
 
@@ -289,7 +290,10 @@ class HarnessSearch:
             base = self.archive.incoming(self._phase).source
             if difference := prompt_only(candidate.source, base):
                 return "rejected_prompt_only", f"line {difference.line}: {difference.message}"
-        return "invalid", await contract_problem(self._path(candidate), self.task.domain)
+        domain, tier = self.task.domain, self.plan.tier
+        others = [example for split in ("dev", "test") for example in load_examples(domain, tier, split)]
+        scored = [*self.task.examples, *others]
+        return "invalid", await contract_problem(self._path(candidate), domain, scored)
 
     async def _smoke(self, agents: dict[str, Agent], iteration: int) -> dict[str, int]:
         """Plays a little with each new candidate; takes those with a fault out. Rollouts, by name."""

@@ -23,6 +23,7 @@ from search_fakes import (
 )
 from whale_baselines.search.archive import read_archive
 
+from whale_envs import load_examples
 from whale_envs.errors import InfrastructureError, UsageError
 
 BETTER = [told(0.2, "a"), told(0.95, "b"), told(0.5, "c")]
@@ -91,6 +92,19 @@ async def test_candidates_that_fail_get_no_score_and_fail_alone(tmp_path):
     cost = found[2].rollouts
     assert lines[1]["rollouts"] == 17 + cost
     assert charged["harness"].rollouts + charged["smoke"].rollouts == 16 + 17 + cost
+
+
+@pytest.mark.parametrize("split", ["harness", "dev", "test"])
+async def test_a_candidate_that_holds_what_is_scored_is_refused_and_told_nothing_of_it(tmp_path, split):
+    example = load_examples("chess_puzzles", "mini", split)[0]
+    holds = f"{H0}\nSEEN = {example.fen!r}\n"
+    lines, accepted = await search(tmp_path / "run", Scripted([holds]), 2)
+    assert lines[1]["candidates"] == {"h1": "invalid"}
+    found = read_archive(tmp_path / "run" / "archive").candidates["h1"]
+    assert found.reason == "it holds texts or solutions of examples that are scored"
+    written = b"".join(p.read_bytes() for p in (tmp_path / "run" / "archive").rglob("*") if p.is_file())
+    assert example.id.encode() not in written
+    assert accepted.name == "h0"
 
 
 async def test_a_duplicate_is_recognised_and_not_paid_for(tmp_path):
