@@ -24,7 +24,7 @@ from whale_bench.statistics import Score, paired
 from whale_envs import UsageError
 from whale_leaderboard.layout import Track
 from whale_leaderboard.pairs import p_value
-from whale_leaderboard.report import Report
+from whale_leaderboard.report import UNPINNED, Report
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,6 +110,8 @@ def why_not(report: Report) -> str:
         return "a reference row"
     if report.level < 1:
         return "not verified"
+    if unpinned := [found.message for found in report.findings if found.code == UNPINNED]:
+        return unpinned[0]
     if report.selection == "none":
         return "not selected on dev"
     return ""

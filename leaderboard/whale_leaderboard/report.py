@@ -21,6 +21,9 @@ Selection = Literal["dev", "fixed", "none"]
 """How the agent was chosen among those of its runs: by dev, without a choice, or nobody can tell."""
 
 
+UNPINNED = "unpinned"
+"""Code of a note on conditions that an author chose and no track names; it keeps an entry unranked."""
+
 BADGES = ("not verified", "well-formed", "replayed", "reproduced")
 """By level."""
 

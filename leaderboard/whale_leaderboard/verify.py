@@ -6,7 +6,7 @@
 Levels: 1 well-formed (`wellformed.py`), 2 replayed (`replay.py`, with `suspicions.py` before it and
 `canaries.py` after), 3 reproduced (`reproduce.py`). A level is reached when it and all below it refuse
 nothing; after a refusal nothing higher is tried. An own agent whose model calls nobody metered stays at level
-1, and in the open track.
+1, and in the open track; any other own agent stays at level 1, too, for its actions are its author's word.
 
 Not covered: whether an entry may be ranked, see `ranking.py`.
 """
@@ -21,7 +21,7 @@ from whale_leaderboard.canaries import canaries
 from whale_leaderboard.digests import package_digest
 from whale_leaderboard.layout import MOST_BYTES
 from whale_leaderboard.replay import replay
-from whale_leaderboard.report import Finding, Refusal, Replay, Report, Reproduction
+from whale_leaderboard.report import UNPINNED, Finding, Refusal, Replay, Report, Reproduction
 from whale_leaderboard.reproduce import NotReproducedError, reproduce
 from whale_leaderboard.runs import Say
 from whale_leaderboard.suspicions import suspicions
@@ -69,6 +69,7 @@ def verify(
         with open_bundle(path, most_bytes=most_bytes) as bundle:
             entry = check(bundle, found, say)
             _note_version(entry, found)
+            _note_conditions(entry, found)
             reached = 0 if _refused(found) else 1
             if level >= 2 and reached == 1:
                 found += suspicions(entry)
@@ -87,11 +88,7 @@ def verify(
         found.append(refusal.finding)
     if entry is None:
         return Report(bundle="", asked=level, level=0, findings=tuple(found), verifier=_verifier())
-    if not entry.metered and reached > 1:
-        reached = 1
-        found.append(
-            _note("unmetered", "manifest.json", "its agent's model calls are unknown: level 1 at most")
-        )
+    reached = _capped(entry, reached, found)
     manifest = entry.manifest
     return Report(
         bundle=entry.digest,
@@ -116,6 +113,9 @@ def _replay(entry: Entry, found: list[Finding], seconds: float, say: Say) -> tup
     """(what was done, mean@k with rollouts of varying results counted as wrong)."""
     done = asyncio.run(replay(entry, seconds=seconds, say=say))
     found += done.findings
+    if (apart := done.replay.searches_recorded) > 0:
+        said = f"{apart} searches were answered by what is on record, for its index is not the tier's"
+        found.append(_note(UNPINNED, "runs/0/run.toml", said))
     worth = {key: record.reward for key, record in entry.tested.items()}
     kept = sum(reward for key, reward in worth.items() if key not in done.varied)
     return done.replay, kept / len(worth)
@@ -137,6 +137,33 @@ def _note_version(entry: Entry, found: list[Finding]) -> None:
                 f"it was packed with other sources (version {packed.version}) than verify it ({__version__})",
             )
         )
+
+
+def _capped(entry: Entry, reached: int, found: list[Finding]) -> int:
+    """The level of an entry whose actions are its author's word."""
+    if reached > 1 and not entry.metered:
+        found.append(
+            _note("unmetered", "manifest.json", "its agent's model calls are unknown: level 1 at most")
+        )
+        return 1
+    if reached > 1 and entry.manifest.own_agent:
+        found.append(_note("own_agent", "manifest.json", "its program is in no bundle: level 1 at most"))
+        return 1
+    return reached
+
+
+def _note_conditions(entry: Entry, found: list[Finding]) -> None:
+    """What an author chose that decides scores and no track names: such entries are not ranked."""
+    plan = entry.runs[0].plan
+    chosen = {
+        f"judged by {plan.judge}": plan.judge is not None,
+        f"scored by the profile {plan.profile!r}": plan.profile != "standard",
+        "played without search": plan.closed_book,
+        "searched in an index of its own": plan.index is not None
+        or plan.retriever not in (None, "bm25", "pyserini"),
+    }
+    if told := [what for what, is_so in chosen.items() if is_so]:
+        found.append(_note(UNPINNED, "runs/0/run.toml", f"it was {', '.join(told)}"))
 
 
 def _refused(found: list[Finding]) -> bool:

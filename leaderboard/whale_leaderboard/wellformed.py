@@ -89,7 +89,7 @@ def check(bundle: Bundle, notes: list[Finding], say: Say = lambda _what, _count:
         )
     harnesses = _check_harnesses(bundle, manifest)
     account = together([run.account for run in runs])
-    rewards, metered = _check_test(bundle, manifest, examples, tested, say)
+    rewards, metered = _check_test(bundle, manifest, examples, tested, seed=runs[0].plan.seed, say=say)
     for run in runs:
         _check_samples(bundle, run, harnesses)
     score = mean_at_k(list(rewards.values()))
@@ -181,6 +181,8 @@ def _check_test(
     manifest: Manifest,
     examples: ExampleSet[Any],
     tested: dict[str, tuple[Charged, Charge]],
+    *,
+    seed: int,
     say: Say,
 ) -> tuple[dict[str, list[float]], bool]:
     """(rewards by example, whether all calls were metered) of the test rollouts, each where it belongs."""
@@ -202,6 +204,10 @@ def _check_test(
         _check_row(row, line, place, tested)
         if row.domain != manifest.domain:
             raise Refusal(1, "completeness", place, f"{row.key!r} is of {row.domain!r:.80}")
+        if row.seed != seed:
+            raise Refusal(
+                1, "seed", place, f"{row.key!r} was played with seed {row.seed}, the run's is {seed}"
+            )
         rewards[example_id].append(row.verdict.reward)
         metered &= row.metered
         if number % (64 * K) == 0:

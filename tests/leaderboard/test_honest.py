@@ -14,6 +14,7 @@ import pytest
 from board_fakes import ABOUT, Honest, a_move, evaluated
 from whale_leaderboard.archive import open_bundle
 from whale_leaderboard.pack import pack
+from whale_leaderboard.ranking import why_not
 from whale_leaderboard.report import Report
 from whale_leaderboard.verify import verify
 
@@ -116,6 +117,14 @@ def test_an_own_agent_that_nobody_metered_is_open_and_at_the_lowest_badge(made: 
     assert report.replay.own == 768
     assert report.track is not None
     assert (report.level, report.badge, report.track.budget) == (1, "well-formed", "open")
+
+
+def test_conditions_that_no_track_names_are_honest_and_not_ranked(made: Path) -> None:
+    run = evaluated(made / "paper", "chess_puzzles", Honest(a_move), profile="paper")
+    pack(run, made / "paper.bundle", ABOUT)
+    report = verify(made / "paper.bundle", level=1)
+    assert not refused(report)
+    assert "the profile 'paper'" in why_not(report)
 
 
 def test_a_model_that_thinks_and_ends_its_turns_with_a_token_of_its_own(made: Path) -> None:

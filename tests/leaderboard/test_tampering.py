@@ -102,6 +102,10 @@ def rollouts_swapped(f: Forger) -> None:
     f.write(TEST, swapped(f.lines(TEST), 5, 50))
 
 
+def another_seed(f: Forger) -> None:
+    f.replace_row(3, setting(seed=987_654))
+
+
 def a_ninth_sample(f: Forger) -> None:
     f.write(TEST, [*f.lines(TEST), f.lines(TEST)[-1]])
 
@@ -306,6 +310,7 @@ SEALED: list[tuple[Callable[[Forger], None], str, str]] = [
     (rollout_dropped, "completeness", r"test.jsonl:13: sample 5 of .* stands where sample 4 of"),
     (rollout_duplicated, "completeness", r"test.jsonl:14: sample 4 of .* stands where sample 5 of"),
     (rollouts_swapped, "completeness", r"test.jsonl:5: sample 1 of .* stands where sample 4 of"),
+    (another_seed, "seed", r"test.jsonl:3: .*seed 987654, the run's is 0"),
     (a_ninth_sample, "completeness", r"test.jsonl:769: .* stands where the end should"),
     (of_another_split, "completeness", r"test.jsonl:1: "),
     (text_changed, "rollout_digest", r"test.jsonl:3: 'test:chess_puzzles-\w+:2'"),
