@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from whale_baselines.search.acceptance import PairedRule, PaperRule, Tried, rule_of, sign_flip_above
-from whale_baselines.search.recipe import SearchRecipe, search_recipe_of
+from whale_baselines.search.recipe import SearchRecipe
 
 from whale_envs.errors import UsageError
 
@@ -128,7 +128,6 @@ def test_the_recipe_names_the_rule():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"slot": 3}, "a search has no 'slot'; valid: proposer, slots"),
         ({"slots": 0}, "slots of a search must be at least 1, got 0"),
         ({"rule": "best"}, "rule of a search cannot be 'best'"),
         ({"most_samples": 6}, "a power of two, got 6"),
@@ -138,4 +137,4 @@ def test_the_recipe_names_the_rule():
 )
 def test_a_recipe_that_cannot_be_is_refused(settings, message):
     with pytest.raises(UsageError, match=message):
-        search_recipe_of(settings)
+        SearchRecipe(**settings)
