@@ -132,7 +132,7 @@ def test_the_recipe_names_the_rule():
         ({"rule": "best"}, "rule of a search cannot be 'best'"),
         ({"most_samples": 6}, "a power of two, got 6"),
         ({"false_accept": 0.7}, "false_accept between 0 and 0.5"),
-        ({"smoke": -1}, "smoke >= 0"),
+        ({"smoke": -1}, "smoke of a search must be at least 0, got -1"),
     ],
 )
 def test_a_recipe_that_cannot_be_is_refused(settings, message):
