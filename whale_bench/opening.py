@@ -10,7 +10,7 @@ Not covered: the run itself, see `evaluation.py`; whether servers answer, which 
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -52,15 +52,30 @@ def of_families(examples: ExampleSet[Any], families: Sequence[str]) -> ExampleSe
     Raises:
         UsageError: a family has no example among them, or they have no families at all.
     """
-    found = {example.id: dict(example.groups).get("family", "") for example in examples}
-    valid = sorted(set(found.values()) - {""})
-    if not valid:
+    if not any(name == "family" for example in examples for name, _ in example.groups):
         raise UsageError(f"the examples of {examples.name} have no families: leave the filter out")
-    for family in families:
-        if family not in valid:
-            raise UnknownNameError(f"family of {examples.name}", family, valid, most=len(valid))
-    chosen = (example for example in examples if found[example.id] in families)
+    chosen = of_groups(examples, {"family": families})
     return ExampleSet(chosen, name=f"{examples.name} ({', '.join(families)})")
+
+
+def of_groups(examples: ExampleSet[Any], groups: Mapping[str, Sequence[str]]) -> list[Any]:
+    """Those of `examples` that have, of each group, one of its values; in their order.
+
+    Raises:
+        UnknownNameError: no example has such a group, or none that value.
+    """
+    kept = list(examples)
+    for group, values in groups.items():
+        has = {example.id: {value for name, value in example.groups if name == group} for example in examples}
+        every = sorted(set().union(*has.values()))
+        if not every:
+            names = sorted({name for example in examples for name, _ in example.groups})
+            raise UnknownNameError(f"group of {examples.name}", group, names)
+        for value in values:
+            if value not in every:
+                raise UnknownNameError(f"{group} of {examples.name}", value, every, most=len(every))
+        kept = [example for example in kept if has[example.id] & set(values)]
+    return kept
 
 
 def check_tool_options(plan: EvalPlan) -> None:

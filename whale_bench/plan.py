@@ -86,11 +86,7 @@ class EvalPlan:
     def __post_init__(self) -> None:
         if self.profile not in PROFILES:
             raise UnknownNameError("profile", self.profile, PROFILES)
-        for name, kind in get_type_hints(EvalPlan).items():
-            try:
-                msgspec.convert(getattr(self, name), kind)
-            except msgspec.ValidationError as error:
-                raise UsageError(f"{name} cannot be {getattr(self, name)!r}: {error}") from error
+        check_types(self)
         for name in ("n", "k", "concurrency", "max_tokens", "token_budget"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -118,6 +114,23 @@ class EvalPlan:
                 raise UsageError(
                     f"{self.model!r} is a whole agent, to which {option} means nothing: leave it out"
                 )
+
+
+def check_types(settings: Any, of: str = "") -> None:
+    """Whether each field of a dataclass holds what its type says.
+
+    Args:
+        settings: an instance.
+        of: what it is settings of, as " of a recipe".
+
+    Raises:
+        UsageError: names the first field that does not.
+    """
+    for name, kind in get_type_hints(type(settings)).items():
+        try:
+            msgspec.convert(getattr(settings, name), kind)
+        except msgspec.ValidationError as error:
+            raise UsageError(f"{name}{of} cannot be {getattr(settings, name)!r}: {error}") from error
 
 
 def resolve(plan: EvalPlan, task: Task, agent: Agent | OwnAgent) -> dict[str, Any]:

@@ -15,7 +15,7 @@ Not covered: corrections for many comparisons, more than two runs at once.
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -160,6 +160,25 @@ def sign_flip(differences: Sequence[float], *, seed: int = 0) -> PValue:
         drawn += size * (2.0 * random.binomial(n, 0.5, SIGN_FLIP_DRAWS) - n)
     as_large = int(np.count_nonzero(np.abs(drawn) >= observed))
     return PValue((as_large + 1) / (SIGN_FLIP_DRAWS + 1), exact=False)
+
+
+def signings(differences: Sequence[int]) -> tuple["np.ndarray[Any, Any]", "np.ndarray[Any, Any]"]:
+    """(sums, chances): every sum of whole numbers under random signs, ascending, and how likely it is.
+
+    Exact at any number of them, for only how many of one size are plus matters.
+
+    >>> sums, chances = signings([1, 1])
+    >>> sums.tolist(), chances.tolist()
+    ([-2, 0, 2], [0.25, 0.5, 0.25])
+    """
+    sizes = Counter(abs(d) for d in differences if d)
+    plus = np.ones(1)
+    """Probability of each sum of those that are taken with a plus."""
+    for size, n in sorted(sizes.items()):
+        chances = np.zeros(size * n + 1)
+        chances[::size] = [math.comb(n, k) / 2**n for k in range(n + 1)]
+        plus = np.convolve(plus, chances)
+    return 2 * np.arange(len(plus)) - (len(plus) - 1), plus
 
 
 def t_quantile(df: int) -> float:

@@ -331,10 +331,7 @@ class RunStore:
             raise UsageError(f"{path}: cannot be read: {error}") from error
 
     def _write(self, name: str, data: bytes) -> None:
-        try:
-            _write_whole(self.folder / name, data)
-        except OSError as error:
-            raise InfrastructureError(f"{self.folder / name}: cannot be written: {error}") from error
+        write_whole(self.folder / name, data)
 
     def parts(self) -> list[Path]:
         """The files of rollouts, in the order in which they were written."""
@@ -358,6 +355,18 @@ def _lines(part: Path) -> Iterator[bytes]:
             yield from lines
     except OSError as error:
         raise UsageError(f"{part}: cannot be read: {error}") from error
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Writes a file of a run, whole or not at all.
+
+    Raises:
+        InfrastructureError: it cannot be written.
+    """
+    try:
+        _write_whole(path, data)
+    except OSError as error:
+        raise InfrastructureError(f"{path}: cannot be written: {error}") from error
 
 
 def _write_whole(path: Path, data: bytes) -> None:

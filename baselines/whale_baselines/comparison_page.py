@@ -15,9 +15,10 @@ from typing import NamedTuple
 from whale_baselines.comparing import Row, compare_runs, run_folders
 from whale_baselines.curves import CurvePoint, budget_curve
 from whale_baselines.history import History
-from whale_baselines.page import document, static, text, write_page
+from whale_baselines.page import document, static, text
 from whale_bench.statistics import Score
 from whale_bench.store import RunStore
+from whale_bench.view.page import write_page
 
 WIDTH, HEIGHT, LEFT, BOTTOM = 860, 380, 48, 34
 STYLES = 6
@@ -45,7 +46,8 @@ def write_comparison(places: Sequence[Path], out: Path) -> Path:
     ]
     settings = RunStore.open(Path(rows[0].folders[0])).settings
     title = f"{settings.get('model', 'the simulated learner')} on {settings['domain']}"
-    return write_page(comparison_page(rows, curves, title), out)
+    write_page(comparison_page(rows, curves, title).encode(), out)
+    return out
 
 
 def comparison_page(rows: Sequence[Row], curves: Sequence[Curve], title: str) -> str:

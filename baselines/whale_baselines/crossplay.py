@@ -18,7 +18,7 @@ from pathlib import Path
 from whale_baselines.curves import CrossPlay
 from whale_baselines.filters import filtered
 from whale_baselines.history import History
-from whale_baselines.page import document, static, text, write_page
+from whale_baselines.page import document, static, text
 from whale_baselines.play import Jobs, Progress, jobs_of, no_progress, twelve
 from whale_baselines.recipes import RunRecipe
 from whale_baselines.run_recipe import recipe_in
@@ -29,6 +29,7 @@ from whale_bench.ledger import Ledger
 from whale_bench.models import Backend, load_backend
 from whale_bench.statistics import Score, mean_at_k
 from whale_bench.store import RunStore
+from whale_bench.view.page import write_page
 from whale_envs.errors import InfrastructureError, UsageError
 
 SHADES = 9
@@ -86,7 +87,9 @@ def write_crossplay(matrix: CrossPlay, folder: Path, out: Path) -> Path:
     """Writes the matrix as a heat map, one page; returns where."""
     style = static("whale_baselines", "comparison.css")
     where = folder.resolve().name
-    return write_page(document(f"Cross-play: {where}", where, "\n".join(_body(matrix)), style=style), out)
+    page = document(f"Cross-play: {where}", where, "\n".join(_body(matrix)), style=style)
+    write_page(page.encode(), out)
+    return out
 
 
 def _body(matrix: CrossPlay) -> Iterator[str]:

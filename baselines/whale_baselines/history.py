@@ -21,6 +21,7 @@ import msgspec
 from whale_baselines.json_lines import JsonLines
 from whale_baselines.schedule import Entry
 from whale_bench.statistics import Difference, Score
+from whale_bench.store import write_whole
 from whale_envs.errors import DataError, InfrastructureError, UsageError
 
 FILE = "history.jsonl"
@@ -134,13 +135,11 @@ class History:
         path = self._path(harness.harness_id)
         if path.exists():
             return
-        temporary = path.with_name(f".half-written-{path.name}")
         try:
             path.parent.mkdir(exist_ok=True)
-            temporary.write_text(harness.source, encoding="utf-8")
-            temporary.replace(path)
         except OSError as error:
             raise InfrastructureError(f"{path}: cannot be written: {error}") from error
+        write_whole(path, harness.source.encode())
 
     def harness(self, harness_id: str) -> Harness:
         """A harness that was kept.

@@ -1,11 +1,15 @@
-"""An append-only file of records, one a line, that survives a kill.
+"""Files of JSON lines that survive a kill.
 
     lines = JsonLines(Path("history.jsonl"), Made | Point)
     lines.append(record)
     lines.records                                       # everything written, oldest first
 
+    append_line(Path("metrics.jsonl"), {"step": 1, "loss": 0.19})
+    read_lines(Path("metrics.jsonl"))                   # [{"step": 1, "loss": 0.19}]
+
 A line is with the operating system when `append` returns. One that a kill cut in the middle can only be
-the last, and is cut off when the file is opened for writing; any other damage is refused.
+the last: `JsonLines` cuts it off when the file is opened for writing and refuses any other damage, for its
+records decide what comes next; `read_lines` passes over it, for lines that only inform.
 
 Not covered: two writers (the lock of the run's folder is for that), and power failures.
 """
@@ -16,6 +20,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from whale_bench.store import write_whole
 from whale_envs.errors import DataError, InfrastructureError
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -55,9 +60,44 @@ class JsonLines(Generic[T]):
             InfrastructureError: it cannot be written.
         """
         assert not self._readonly, f"{self.path} was opened to be read only"
-        try:
-            with self.path.open("ab") as file:
-                file.write(msgspec.json.encode(record) + b"\n")
-        except OSError as error:
-            raise InfrastructureError(f"{self.path}: cannot be written: {error}") from error
+        append_line(self.path, record)
         self.records.append(record)
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """Every line that is a whole object with a "step"; none where there is no file."""
+    found = []
+    for text in path.read_bytes().splitlines() if path.exists() else []:
+        try:
+            line = msgspec.json.decode(text, type=dict[str, Any])
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            continue  # cut by a kill
+        if "step" in line:
+            found.append(line)
+    return found
+
+
+def append_line(path: Path, line: Any) -> None:
+    """Writes one line, in a line of its own even behind a torn one.
+
+    Raises:
+        InfrastructureError: it cannot be written.
+    """
+    try:
+        with path.open("ab+") as file:
+            if file.tell():
+                file.seek(-1, 2)
+                torn = file.read(1) != b"\n"
+                file.write(b"\n" if torn else b"")
+            file.write(msgspec.json.encode(line) + b"\n")
+    except OSError as error:
+        raise InfrastructureError(f"{path}: cannot be written: {error}") from error
+
+
+def write_lines(path: Path, lines: list[dict[str, Any]]) -> None:
+    """Replaces the file by these lines, whole or not at all.
+
+    Raises:
+        InfrastructureError: it cannot be written.
+    """
+    write_whole(path, b"".join(msgspec.json.encode(line) + b"\n" for line in lines))

@@ -9,20 +9,11 @@ or turn the direction of text by name.
 Not covered: what stands on a page.
 """
 
-import base64
-import hashlib
 import html
-import re
 from importlib.resources import files
-from pathlib import Path
 
+from whale_bench.view.page import HIDDEN, policy_of, static_text
 from whale_envs import __version__
-from whale_envs.errors import UsageError
-
-_HIDDEN = re.compile(
-    "[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e"
-    "\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
-)
 
 
 def document(title: str, where: str, body: str, *, style: str) -> str:
@@ -34,12 +25,9 @@ def document(title: str, where: str, body: str, *, style: str) -> str:
         body: HTML that is safe already.
         style: what this page has besides the common style.
     """
-    style = static("whale_bench.view", "style.css") + style
-    script = static("whale_baselines.search", "lineage.js")
-    policy = (
-        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
-    )
+    style = static_text("style.css") + style
+    script = static_text("theme.js")
+    policy = policy_of(script, style)
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -70,31 +58,12 @@ def document(title: str, where: str, body: str, *, style: str) -> str:
 """
 
 
-def write_page(page: str, out: Path) -> Path:
-    """Writes a page, whole or not at all; returns where.
-
-    Raises:
-        UsageError: it cannot be written.
-    """
-    temporary = out.with_name(f".{out.name}.half-written")
-    try:
-        temporary.write_bytes(page.encode())
-        temporary.replace(out)
-    except OSError as error:
-        raise UsageError(f"{out}: the page cannot be written: {error}") from error
-    return out
-
-
 def text(of: str) -> str:
     """Text as a page may show it."""
     escaped = html.escape(of.replace("\r\n", "\n"))
-    return _HIDDEN.sub(lambda hidden: f'<span class="hidden-char">U+{ord(hidden[0]):04X}</span>', escaped)
+    return HIDDEN.sub(lambda hidden: f'<span class="hidden-char">U+{ord(hidden[0]):04X}</span>', escaped)
 
 
 def static(package: str, name: str) -> str:
     """A file beside a package."""
     return (files(package) / "static" / name).read_text(encoding="utf-8")
-
-
-def _hash(of: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(of.encode()).digest()).decode()}'"

@@ -15,6 +15,7 @@ from typing import Any, Literal, get_type_hints
 
 import msgspec
 
+from whale_bench.plan import check_types
 from whale_envs.errors import UsageError
 
 
@@ -57,11 +58,7 @@ class Recipe:
     """Updates in a row with a gradient that is not finite after which a phase stops."""
 
     def __post_init__(self) -> None:
-        for name, kind in get_type_hints(Recipe).items():
-            try:
-                msgspec.convert(getattr(self, name), kind)
-            except msgspec.ValidationError as error:
-                raise UsageError(f"{name} of a recipe cannot be {getattr(self, name)!r}: {error}") from error
+        check_types(self, " of a recipe")
         for name in _COUNTS:
             if getattr(self, name) < (name != "most_empty"):
                 least = int(name != "most_empty")

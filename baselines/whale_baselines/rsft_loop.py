@@ -31,7 +31,7 @@ from typing import Any
 import msgspec
 
 from whale_baselines.checkpoint import Checkpoint, Checkpoints, TrainingState, copy_model
-from whale_baselines.jsonl import append_line, read_lines, write_lines
+from whale_baselines.json_lines import append_line, read_lines, write_lines
 from whale_baselines.play import Plays
 from whale_baselines.recipe import Recipe
 from whale_baselines.sampler import SamplerState, draw

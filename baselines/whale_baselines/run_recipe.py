@@ -39,9 +39,9 @@ from whale_baselines.play import Progress, no_progress
 from whale_baselines.recipes import RunRecipe, recipe_from_tables
 from whale_bench.ledger import Ledger
 from whale_bench.plan import check_same
-from whale_bench.store import ADDRESSES, RunStore
+from whale_bench.store import ADDRESSES, RunStore, write_whole
 from whale_envs import __version__
-from whale_envs.errors import InfrastructureError, UsageError
+from whale_envs.errors import UsageError
 
 KIND = "recipe"
 """In run.toml, of runs that were made here."""
@@ -185,7 +185,8 @@ def _open_store(recipe: RunRecipe, folder: Path, opened: Opened) -> RunStore:
 def _finish(recipe: RunRecipe, store: RunStore, history: History) -> None:
     selected = selected_on_dev(history)
     if selected is not None and not recipe.simulated:
-        _write_whole(store.folder / "selected.py", history.harness(selected.harness_id).source)
+        source = history.harness(selected.harness_id).source
+        write_whole(store.folder / "selected.py", source.encode())
     store.write_summary(
         {
             "recipe": recipe.name,
@@ -218,12 +219,3 @@ def _without_none(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _without_none(inner) for key, inner in value.items() if inner is not None}
     return list(value) if isinstance(value, tuple) else value
-
-
-def _write_whole(path: Path, text: str) -> None:
-    temporary = path.with_name(f".half-written-{path.name}")
-    try:
-        temporary.write_text(text, encoding="utf-8", newline="")
-        temporary.replace(path)
-    except OSError as error:
-        raise InfrastructureError(f"{path}: cannot be written: {error}") from error

@@ -11,12 +11,9 @@ Not covered: intervals, see `whale_bench.statistics.paired`.
 """
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 
-import numpy as np
-
-from whale_bench.statistics import differences_of, sign_flip
+from whale_bench.statistics import differences_of, sign_flip, signings
 from whale_leaderboard.layout import K
 
 
@@ -31,12 +28,5 @@ def p_value(a: Sequence[float], b: Sequence[float]) -> float:
 
 def _exact(differences: Sequence[int]) -> float:
     """P(|sum of ± differences| >= |their sum|), every signing alike."""
-    sizes = Counter(abs(d) for d in differences if d)
-    plus = np.ones(1)
-    """Probability of each sum of those that are taken with a plus."""
-    for size, n in sorted(sizes.items()):
-        chances = np.zeros(size * n + 1)
-        chances[::size] = [math.comb(n, k) / 2**n for k in range(n + 1)]
-        plus = np.convolve(plus, chances)
-    sums = np.abs(2 * np.arange(len(plus)) - (len(plus) - 1))
-    return min(1.0, math.fsum(plus[sums >= abs(sum(differences))]))
+    sums, chances = signings(differences)
+    return min(1.0, math.fsum(chances[abs(sums) >= abs(sum(differences))]))

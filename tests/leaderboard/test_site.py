@@ -1,7 +1,6 @@
 """The site in a real browser: sorting, filtering, keys, themes, widths, hostile entries, no requests."""
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -15,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 from board_fakes import ABOUT, HARNESS, Honest, a_move, evaluated
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 from whale_leaderboard.curve import Curve, Point
 from whale_leaderboard.pack import pack
 from whale_leaderboard.site.build import build
@@ -62,25 +61,6 @@ def shelf(made: Path, chess: Path, plain: Path, tmp_path_factory: pytest.TempPat
 def site(shelf: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site") / "site"
     build(shelf, folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    path = shutil.which("chromium")
-    if path is None:
-        pytest.fail("these tests need Chromium: apt-get install chromium")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield browser
-        browser.close()
-
-
-@pytest.fixture(scope="module")
-def shots(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where screenshots are left."""
-    folder = Path(os.environ.get("WHALE_SCREENSHOTS") or tmp_path_factory.mktemp("screenshots"))
-    folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 

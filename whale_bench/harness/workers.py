@@ -27,7 +27,6 @@ from whale_bench.harness.calls import Fault, Start
 from whale_envs.errors import HarnessFileError, InfrastructureError
 from whale_envs.sandbox.confined import Confined, Job, refuse, start
 
-_H0 = Path(__file__).with_name("h0")
 MODULES = (
     "whale_bench.harness.worker",
     "whale_bench.harness.python_code",

@@ -9,7 +9,6 @@ Not covered: parsing options, exit codes.
 
 import asyncio
 import contextlib
-import signal
 import sys
 import webbrowser
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
 from whale_bench.view.index import Progress as Report
+from whale_bench.view.loopback import stop_signal
 from whale_bench.view.page import write_report
 from whale_bench.view.server import ViewServer, find_runs
 from whale_envs.errors import UsageError
@@ -46,11 +46,8 @@ def serve(folder: Path, *, port: int, browser: bool) -> None:
 
 
 async def _serve(folder: Path, port: int, *, browser: bool) -> None:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
     async with ViewServer(folder, port) as server:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stop.set)
+        stop = stop_signal()
         _say("serving to this machine; Ctrl-C stops it")
         sys.stdout.write(f"{server.url}\n")
         sys.stdout.flush()

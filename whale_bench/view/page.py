@@ -37,9 +37,15 @@ MOST = 2_000
 
 MODULES = (
     "dom.js", "python.js", "board.js", "blocks.js", "charts.js", "source.js", "overview.js", "table.js",
-    "replay.js", "app.js",
+    "replay.js", "theme.js", "app.js",
 )  # fmt: skip
 """In the order in which they need one another."""
+
+HIDDEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
+    "\ud800-\udfff\ufeff\ufff9-\ufffb\ufffe\uffff]|[\U000e0000-\U000e007f]"
+)
+"""Characters that are invisible or turn the direction of text, as `dom.js` has them."""
 
 _IMPORT = re.compile(r"^import [^;]*;\n", re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=const |class |function |async )", re.MULTILINE)
@@ -76,13 +82,22 @@ def write_report(folder: Path, out: Path, *, most: int = MOST, progress: Progres
         data = _data(index, keys, total)
         title = f"{index.store.settings['model']} on {index.store.settings['domain']}"
     page = shell({"source": "embedded"}, title=title, data=data).html.encode()
+    write_page(page, out)
+    return Written(out, len(page), len(keys), total)
+
+
+def write_page(page: bytes, out: Path) -> None:
+    """Writes a page, whole or not at all.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
     temporary = out.with_name(f".{out.name}.half-written")
     try:
         temporary.write_bytes(page)
         temporary.replace(out)
     except OSError as error:
         raise UsageError(f"{out}: the page cannot be written: {error}") from error
-    return Written(out, len(page), len(keys), total)
 
 
 def shell(config: Mapping[str, Any], *, title: str, data: bytes = b"", connect: str = "'none'") -> Shell:
@@ -95,10 +110,7 @@ def shell(config: Mapping[str, Any], *, title: str, data: bytes = b"", connect: 
         connect: where the page may ask for data, as a policy says it.
     """
     style, script = _style(), _script()
-    policy = (
-        f"default-src 'none'; script-src {source_hash(script)}; style-src {source_hash(style)}; "
-        f"img-src data:; connect-src {connect}; base-uri 'none'; form-action 'none'"
-    )
+    policy = policy_of(script, style, connect)
     parts = {
         "csp": html.escape(policy, quote=False),
         "title": html.escape(title),
@@ -151,6 +163,14 @@ def _script() -> str:
 def static_text(name: str) -> str:
     """A file of `static/`."""
     return (files("whale_bench.view") / "static" / name).read_text(encoding="utf-8")
+
+
+def policy_of(script: str, style: str, connect: str = "'none'") -> str:
+    """The content security policy of a page with one script and one style: nothing else may run or load."""
+    return (
+        f"default-src 'none'; script-src {source_hash(script)}; style-src {source_hash(style)}; "
+        f"img-src data:; connect-src {connect}; base-uri 'none'; form-action 'none'"
+    )
 
 
 def source_hash(text: str) -> str:

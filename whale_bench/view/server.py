@@ -25,26 +25,18 @@ import tomllib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 from aiohttp import web
 
 from whale_bench.view.index import Query, RunIndex
+from whale_bench.view.loopback import HEADERS, LoopbackServer
 from whale_bench.view.page import shell
 from whale_bench.view.replay import replay_of
 from whale_envs.errors import UsageError
 
-HOST = "127.0.0.1"
-
-_HEADERS = {
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "X-Frame-Options": "DENY",
-    "Cache-Control": "no-store",
-}
+_HEADERS = HEADERS | {"Cross-Origin-Opener-Policy": "same-origin"}
 
 
 class _Open:
@@ -57,7 +49,7 @@ class _Open:
         self.task = asyncio.create_task(asyncio.to_thread(_open_index, self))
 
 
-class ViewServer:
+class ViewServer(LoopbackServer):
     """Serves while it is open.
 
     Args:
@@ -66,20 +58,14 @@ class ViewServer:
     """
 
     def __init__(self, folder: Path, port: int = 0) -> None:
-        if not 0 <= port <= 65_535:
-            raise UsageError(f"a port is a number from 0 to 65535, got {port}")
+        super().__init__(port)
         find_runs(folder)
-        self._folder, self._port = folder, port
+        self._folder = folder
         self._open: dict[str, _Open] = {}
         self._found: dict[str, Path] = {}
-        self._runner: web.AppRunner | None = None
         self._turn = asyncio.Lock()  # one index is read by one thread at a time
 
-    @property
-    def url(self) -> str:
-        return f"http://{HOST}:{self._port}"
-
-    async def __aenter__(self) -> Self:
+    def application(self) -> web.Application:
         app = web.Application(middlewares=[self._guard])
         app.router.add_get("/", self._page)
         app.router.add_get("/api/runs", self._runs)
@@ -91,21 +77,12 @@ class ViewServer:
             ("rollout", self._rollout),
         ):
             app.router.add_get(f"/api/runs/{{id}}/{name}", answer)
-        self._runner = web.AppRunner(app, access_log=None)
-        await self._runner.setup()
-        try:
-            await web.TCPSite(self._runner, HOST, self._port).start()
-        except OSError as error:
-            await self._runner.cleanup()
-            raise UsageError(f"cannot listen at {HOST}, port {self._port}: {error.strerror}") from error
-        self._port = self._runner.addresses[0][1]
-        return self
+        return app
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._runner is not None:
-            await self._runner.cleanup()
+        await super().__aexit__(kind, error, trace)
         tasks = [run.task for run in self._open.values()]
         await asyncio.gather(*tasks, return_exceptions=True)
         for task in tasks:
@@ -118,7 +95,7 @@ class ViewServer:
     ) -> web.StreamResponse:
         """Refuses what is not this machine's browser asking this server, and words errors."""
         try:
-            if request.headers.get("Host") not in (f"{HOST}:{self._port}", f"localhost:{self._port}"):
+            if not self.for_us(request):
                 raise web.HTTPForbidden(reason=f"this server is asked as {self.url} only")
             if request.method != "GET":
                 raise web.HTTPMethodNotAllowed(request.method, ["GET"])

@@ -25,14 +25,12 @@ Not covered: candidates that are better on the search's examples alone, which `d
 """
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-import numpy as np
-
 from whale_baselines.search.recipe import SearchRecipe
+from whale_bench.statistics import signings
 from whale_envs.errors import UsageError
 
 PROMISING = 0.3
@@ -183,13 +181,8 @@ def sign_flip_above(differences: Sequence[int]) -> float:
     >>> sign_flip_above([1, 1, 1, 0, -1])
     0.3125
     """
-    chances, spread = np.ones(1), 0
-    for size, n in sorted(Counter(abs(d) for d in differences if d).items()):
-        coins = np.array([math.comb(n, heads) / 2**n for heads in range(n + 1)])
-        spaced = np.zeros(2 * size * n + 1)
-        spaced[:: 2 * size] = coins  # the sum of these is size * (2 * heads - n)
-        chances, spread = np.convolve(chances, spaced), spread + size * n
-    return min(1.0, float(chances[sum(differences) + spread :].sum()))
+    sums, chances = signings(differences)
+    return min(1.0, float(chances[sums >= sum(differences)].sum()))
 
 
 def _differences(before: Sequence[Sequence[bool]], after: Sequence[Sequence[bool]]) -> list[int]:

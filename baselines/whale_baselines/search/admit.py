@@ -43,11 +43,11 @@ async def contract_problem(path: Path, domain: str, scored: Sequence[Example]) -
         scored: examples whose texts and answers it may not hold. That it does is said in one sentence that
             tells nothing else, for it reaches whoever proposed the file.
     """
-    findings = await check_harness(path, (domain,), scored=())
+    if findings := await check_harness(path, (domain,), scored=()):
+        return "; ".join(finding.message for finding in findings)[:2000]
     source = await asyncio.to_thread(path.read_text, encoding="utf-8", errors="replace")
-    if not findings and bool(await asyncio.to_thread(holds_answers, source, list(scored))):
-        return "it holds texts or solutions of examples that are scored"
-    return "; ".join(finding.message for finding in findings)[:2000]
+    held = await asyncio.to_thread(holds_answers, source, scored)
+    return "it holds texts or solutions of examples that are scored" if held else ""
 
 
 async def open_harness(plan: EvalPlan, backend: Backend, path: Path, stack: AsyncExitStack) -> Agent:

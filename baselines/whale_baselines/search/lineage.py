@@ -13,11 +13,12 @@ import difflib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from whale_baselines.page import document, static, text, write_page
+from whale_baselines.page import document, static, text
 from whale_baselines.play import twelve
 from whale_baselines.search.archive import Candidate, Samples, State, read_archive
 from whale_baselines.search.log import ScoreKey
 from whale_bench.store import RunStore
+from whale_bench.view.page import write_page
 
 MOST_NUMBERS = 60
 """Most examples of one kind of flip that are named."""
@@ -35,7 +36,8 @@ def write_lineage(folder: Path, out: Path) -> Path:
     settings = RunStore.open(folder).settings
     state = read_archive(folder / "archive")
     title = f"{settings.get('model', 'a model')} on {settings.get('domain', 'a domain')}"
-    return write_page(lineage_page(state, title, folder.resolve().name), out)
+    write_page(lineage_page(state, title, folder.resolve().name).encode(), out)
+    return out
 
 
 def lineage_page(state: State, title: str, where: str) -> str:

@@ -28,6 +28,7 @@ from whale_baselines.play import twelve
 from whale_baselines.search.admit import short_paths
 from whale_baselines.search.log import ScoreKey
 from whale_bench.records import Rollout
+from whale_bench.store import write_whole
 from whale_bench.text import scrub, scrub_all
 
 if TYPE_CHECKING:
@@ -220,7 +221,4 @@ def _json(value: Any) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    """Whole or not at all."""
-    temporary = path.with_name(f".half-written-{path.name}")
-    temporary.write_text(scrub(text), encoding="utf-8", newline="")
-    temporary.replace(path)
+    write_whole(path, scrub(text).encode())

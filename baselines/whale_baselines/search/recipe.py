@@ -8,10 +8,9 @@ own settings.
 """
 
 from dataclasses import dataclass
-from typing import Literal, get_type_hints
+from typing import Literal
 
-import msgspec
-
+from whale_bench.plan import check_types
 from whale_envs.errors import UsageError
 
 
@@ -43,11 +42,7 @@ class SearchRecipe:
     """Of the proposer's draws."""
 
     def __post_init__(self) -> None:
-        for name, kind in get_type_hints(SearchRecipe).items():
-            try:
-                msgspec.convert(getattr(self, name), kind)
-            except msgspec.ValidationError as error:
-                raise UsageError(f"{name} of a search cannot be {getattr(self, name)!r}: {error}") from error
+        check_types(self, " of a search")
         for name in ("slots", "examples", "most_samples", "planned"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} of a search must be at least 1, got {getattr(self, name)}")

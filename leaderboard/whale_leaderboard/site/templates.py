@@ -10,22 +10,16 @@ Not covered: which pages there are, see `build.py`.
 """
 
 import html
-import re
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from whale_bench.view.page import source_hash, static_text
+from whale_bench.view.page import HIDDEN, policy_of, static_text
 from whale_envs import UsageError, __version__
 
 if TYPE_CHECKING:
     from jinja2 import Environment
-
-_HIDDEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
-    "\ud800-\udfff\ufeff\ufff9-\ufffb\ufffe\uffff]|[\U000e0000-\U000e007f]"
-)
 
 
 def plain(text: str) -> str:
@@ -34,7 +28,7 @@ def plain(text: str) -> str:
     >>> plain("a\u202eb")
     'a‹U+202E›b'
     """
-    return _HIDDEN.sub(lambda found: f"‹U+{ord(found[0]):04X}›", text.replace("\r\n", "\n"))
+    return HIDDEN.sub(lambda found: f"‹U+{ord(found[0]):04X}›", text.replace("\r\n", "\n"))
 
 
 class Pages:
@@ -47,11 +41,8 @@ class Pages:
     def __init__(self) -> None:
         self._environment = _environment()
         style = static_text("style.css") + _static("site.css")
-        script = _static("site.js")
-        policy = (
-            f"default-src 'none'; script-src {source_hash(script)}; style-src {source_hash(style)}; "
-            "img-src data:; base-uri 'none'; form-action 'none'"
-        )
+        script = static_text("theme.js") + _static("site.js")
+        policy = policy_of(script, style)
         # The page's own parts are the only text here that is not escaped.
         self._environment.globals |= {
             "style": _markup(style),

@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,22 +10,11 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 from view_fakes import HOSTILE
 
 from whale_bench.view.index import Query, RunIndex
 from whale_bench.view.page import write_report
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    path = shutil.which("chromium")
-    if path is None:
-        pytest.fail("these tests need Chromium: apt-get install chromium")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
@@ -37,14 +25,6 @@ def reports(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, s
         run.name: write_report(run, folder / f"{run.name}.html").path.as_uri()
         for run in sorted(runs.iterdir())
     }
-
-
-@pytest.fixture(scope="module")
-def shots(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where screenshots are left."""
-    folder = Path(os.environ.get("WHALE_SCREENSHOTS") or tmp_path_factory.mktemp("screenshots"))
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
 
 
 class Watched:

@@ -1,4 +1,4 @@
-// The page: which source there is, which view the address asks for, the theme.
+// The page: which source there is, which view the address asks for.
 // Addresses: "#" the run; "#rollout=KEY&step=3" a replay, "&with=KEY" beside another; behind a server
 // "#run=NAME" comes first.
 
@@ -125,17 +125,6 @@ function head(shown, siblings, key, beside) {
 // A page that belongs to a site leads back to it.
 if (config.back) document.querySelector(".brand").append(" ", h("a", { class: "back", href: config.back.href }, config.back.label));
 
-const theme = document.getElementById("theme");
-function paint(chosen) {
-  if (chosen) document.documentElement.dataset.theme = chosen;
-  else delete document.documentElement.dataset.theme;
-  theme.value = chosen;
-}
-try { paint(localStorage.getItem("whale-theme") ?? ""); } catch { paint(""); }
-theme.addEventListener("change", () => {
-  paint(theme.value);
-  try { localStorage.setItem("whale-theme", theme.value); } catch { /* kept for this page only */ }
-});
 addEventListener("hashchange", () => navigate());
 addEventListener("keydown", (event) => {
   if (event.key === "Escape" && replay && !event.target.closest?.("select")) location.hash = address({});

@@ -1,20 +1,7 @@
-// What a page of the board does once it is there: the theme, sorting and filtering tables, and reading every
+// What a page of the board does once it is there: sorting and filtering tables, and reading every
 // method of a figure at one budget. Nothing is made from text here: rows are moved or hidden, and numbers set.
 
-const theme = document.getElementById("theme");
-function paint(chosen) {
-  if (chosen) document.documentElement.dataset.theme = chosen;
-  else delete document.documentElement.dataset.theme;
-  theme.value = chosen;
-}
-let kept = "";
-try { kept = localStorage.getItem("whale-theme") ?? ""; } catch { /* no storage: the system's */ }
-paint(kept);
-theme.closest("[hidden]").hidden = false;
-theme.addEventListener("change", () => {
-  paint(theme.value);
-  try { localStorage.setItem("whale-theme", theme.value); } catch { /* kept for this page only */ }
-});
+theme.closest("[hidden]").hidden = false; // theme.js stands before this
 
 /** A cell's value to sort by: a number where it has one, else its text; a missing one comes last. */
 function valueOf(row, column) {

@@ -1,9 +1,10 @@
+// The theme that a reader chose, on every page of ours.
 const theme = document.getElementById("theme");
-const paint = (chosen) => {
+function paint(chosen) {
   if (chosen) document.documentElement.dataset.theme = chosen;
   else delete document.documentElement.dataset.theme;
   theme.value = chosen;
-};
+}
 try { paint(localStorage.getItem("whale-theme") ?? ""); } catch { paint(""); }
 theme.addEventListener("change", () => {
   paint(theme.value);
