@@ -151,7 +151,8 @@ class Schedule:
     search_after_last: bool = False
     """Whether a search phase follows the last weight phase."""
     budget: Budget | None = None
-    """The run ends before a move that does not fit."""
+    """A search phase opens only where a proposal can be scored in it, and where the next search move does not
+    fit, training takes what is left. So methods of one budget end within a move of each other."""
 
     def __post_init__(self) -> None:
         if self.first not in KINDS:
@@ -166,8 +167,9 @@ class Schedule:
         move = self._turn(history)
         if move is None or self.budget is None:
             return move
-        spent = sum(entry.rollouts for entry in history)
-        return move if spent + _cost(move, self.budget) <= self.budget.rollouts else None
+        left = self.budget.rollouts - sum(entry.rollouts for entry in history)
+        fitting = (m for m in (move, self._training_instead(move, history)) if m and self._takes(m) <= left)
+        return next(fitting, None)
 
     def rule(self, kind: Kind) -> PhaseRule | None:
         """When a phase of that kind is over."""
@@ -188,6 +190,28 @@ class Schedule:
         if following is None:
             return None
         return Move(following, last.cycle + (following in (self.first, last.kind)), 1)
+
+    def _training_instead(self, move: Move, history: Sequence[Entry]) -> Move | None:
+        """The step that may be made where a search move cannot."""
+        steps = sum(entry.kind == "train" for entry in history)
+        if move.kind == "train" or self.train is None or steps >= self.total_steps:
+            return None
+        if not history:
+            return Move("train", 1, 1)
+        last = history[-1]
+        if last.kind == "train":
+            return Move("train", last.cycle, last.number + 1)
+        return Move("train", last.cycle + (self.first == "train"), 1)
+
+    def _takes(self, move: Move) -> int:
+        """Rollouts that have to be left for a move to be worth making."""
+        assert self.budget is not None, "asked only where there is one"
+        if move.kind == "train":
+            return self.budget.step
+        alone = isinstance(self.search, Length) and self.search.moves == 1
+        if move.number == 1:
+            return self.budget.incoming + (0 if alone else self.budget.iteration)
+        return self.budget.iteration
 
     def _opens(self, kind: Kind, steps: int) -> Kind | None:
         """`kind`, if a phase of it may begin after so many steps."""
@@ -267,12 +291,6 @@ def steps_of(epochs: float, per_epoch: int, rounding: str = "nearest") -> int:
 
 def _other(kind: Kind) -> Kind:
     return "search" if kind == "train" else "train"
-
-
-def _cost(move: Move, budget: Budget) -> int:
-    if move.kind == "train":
-        return budget.step
-    return budget.incoming if move.number == 1 else budget.iteration
 
 
 def _at_least_one(what: str, value: int) -> None:

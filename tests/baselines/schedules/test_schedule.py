@@ -140,13 +140,23 @@ def test_patience_left_is_what_it_takes_to_end_without_progress():
     assert rule.left([0.01 * n for n in range(1, 16)]) == 1  # the cap is nearer
 
 
-def test_a_budget_ends_the_run_before_a_move_that_does_not_fit():
-    budget = Budget(rollouts=1_000, step=100, incoming=50, iteration=150)
+@pytest.mark.parametrize(
+    ("rollouts", "second", "spent"),
+    [
+        (950, [("train", 2, 2), ("search", 2, 2)], 950),
+        (1_000, [("train", 2, 2), ("search", 2, 2)], 950),  # nothing fits into 50
+        (1_099, [("train", 2, 2), ("search", 2, 2), ("train", 3, 1)], 1_050),
+        (949, [("train", 2, 3)], 850),  # no proposal could be scored: training goes on
+        (700, [("train", 2, 1)], 650),
+    ],
+)
+def test_what_a_budget_leaves_goes_to_training(rollouts, second, spent):
+    budget = Budget(rollouts=rollouts, step=100, incoming=50, iteration=150)
     schedule = Schedule(train=Length(2), search=Length(3), total_steps=100, budget=budget)
     costs = {"train": lambda move: 100, "search": lambda move: 50 if move.number == 1 else 150}
     history = play(schedule, costs=lambda move: costs[move.kind](move))
-    assert phases(history) == [("train", 1, 2), ("search", 1, 3), ("train", 2, 2), ("search", 2, 2)]
-    assert sum(entry.rollouts for entry in history) == 950
+    assert phases(history) == [("train", 1, 2), ("search", 1, 3), *second]
+    assert sum(entry.rollouts for entry in history) == spent
 
 
 @pytest.mark.parametrize(
@@ -213,10 +223,11 @@ def test_no_schedule_exceeds_its_caps_and_every_one_ends(schedule, drawn):
     else:
         assert sum(entry.kind == "train" for entry in history) == schedule.total_steps
     found = phases(history)
-    for kind, _, moves in found:
+    for number, (kind, _, moves) in enumerate(found, 1):
         rule = schedule.rule(kind)
         most = rule.moves if isinstance(rule, Length) else rule.most
-        assert most is None or moves <= most
+        takes_the_rest = kind == "train" and schedule.budget is not None and number == len(found)
+        assert most is None or moves <= most or takes_the_rest
     if schedule.search is not None:
         assert all(one[0] != other[0] for one, other in pairwise(found))
     cycles = [entry.cycle for entry in history]
