@@ -1,10 +1,13 @@
 """Fixtures for all tests."""
 
+import gc
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +32,27 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture
+def cpu_within() -> Callable[[float], AbstractContextManager[None]]:
+    """That a block takes so many CPU seconds of this process.
+
+    It is there to tell linear from quadratic, so ten times as many are let pass: on a busy machine a second
+    of work has been seen to take four. Garbage is not collected meanwhile, for it is that of all tests.
+    """
+
+    @contextmanager
+    def within(seconds: float) -> Iterator[None]:
+        gc.disable()
+        try:
+            began = time.process_time()
+            yield
+            assert time.process_time() - began < 10 * seconds
+        finally:
+            gc.enable()
+
+    return within
 
 
 @pytest.fixture(scope="session")

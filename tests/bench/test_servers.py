@@ -84,7 +84,7 @@ async def test_a_server_that_fails_is_rested_and_the_others_answer(fault: Any) -
         began = time.monotonic()
         for _ in range(40):
             await ask(backend, 1)
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 20
         assert len(good.requests) == 40
         assert len(bad.requests) < 25
         assert f"{bad.url} failed and was rested" in " ".join(backend.warnings())

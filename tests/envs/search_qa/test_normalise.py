@@ -1,7 +1,8 @@
 """Short answers compared: what is the same however typed, what only looks the same."""
 
 import string
-import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import pytest
 from hypothesis import given, settings
@@ -120,9 +121,10 @@ def test_scores_are_fractions_and_a_match_has_all_its_words(golds: list[str], an
         "a" + "\u0301" * 200_000 + "\u0323" * 100_000,
     ],
 )
-def test_a_huge_answer_costs_next_to_nothing(text: str) -> None:
-    began = time.process_time()
-    assert not exact_match(["x"], text)
-    assert token_f1(["x"], text) == 0.0
-    stands_in(["x"], text[:8_000])
-    assert time.process_time() - began < 2.0
+def test_a_huge_answer_costs_next_to_nothing(
+    text: str, cpu_within: Callable[[float], AbstractContextManager[None]]
+) -> None:
+    with cpu_within(2):
+        assert not exact_match(["x"], text)
+        assert token_f1(["x"], text) == 0.0
+        stands_in(["x"], text[:8_000])
