@@ -1,6 +1,6 @@
 """Evaluates the agents of a run on dev and test: mean@k with an interval, and the rise since the start.
 
-    evaluator = RunEvaluator(tasks, jobs, serving, agents, samples=8, start=pair, keep="selected")
+    evaluator = RunEvaluator(tasks, jobs, serving, agents, {"dev": 8, "test": 8}, pair, "selected")
     found = await evaluator.evaluate(pair, harness, "dev")      # found.score, found.rise, found.metrics
 
 Rollouts go through the same engine into the same run folder as all others, under the purpose of their split
@@ -49,7 +49,8 @@ class RunEvaluator:
     jobs: Jobs
     serving: Serving
     agents: Agents
-    samples: int
+    samples: Mapping[str, int]
+    """Of each example, by split."""
     start: Pair
     """The agent that the run began with, which a rise is since."""
     keep: str
@@ -68,11 +69,11 @@ class RunEvaluator:
         if any(key not in rows for key in keys):
             async with self.serving.served(pair.weights_id) as backend:
                 await self._play(pair, harness, split, backend)
-        groups = self._groups(keys)
+        groups = self._groups(keys, split)
         first = self._keys(split, self.start)
         rise = None
         if pair != self.start and all(key in rows for key in first):
-            rise = paired(_means(self._groups(first)), _means(groups))
+            rise = paired(_means(self._groups(first, split)), _means(groups))
         return Evaluation(mean_at_k(groups), len(keys), rise, _metrics(rows[key].metrics for key in keys))
 
     async def _play(self, pair: Pair, harness: Harness, split: str, backend: Backend) -> None:
@@ -81,7 +82,7 @@ class RunEvaluator:
             raise InfrastructureError(f"harness {agent.harness_id} was opened in place of {pair.harness_id}")
         task = self.tasks[split]
         wanted = jobs_of(
-            split, agent, task, task.examples.ids, range(self.samples), weights_id=pair.weights_id
+            split, agent, task, task.examples.ids, range(self.samples[split]), weights_id=pair.weights_id
         )
         done = await self.jobs.play(wanted)
         self._known().update((key, _row(outcome_of(record))) for key, record in done.items())
@@ -102,13 +103,14 @@ class RunEvaluator:
 
     def _keys(self, split: str, pair: Pair) -> list[str]:
         who = f"{split}:{twelve(pair.harness_id)}:{twelve(pair.weights_id)}"
-        samples = range(self.samples)
+        samples = range(self.samples[split])
         return [f"{who}:{id_}:{sample}" for id_ in self.tasks[split].examples.ids for sample in samples]
 
-    def _groups(self, keys: Sequence[str]) -> list[list[float]]:
+    def _groups(self, keys: Sequence[str], split: str) -> list[list[float]]:
         """Rewards by example and sample."""
         rewards = [self._known()[key].reward for key in keys]
-        return [rewards[at : at + self.samples] for at in range(0, len(rewards), self.samples)]
+        samples = self.samples[split]
+        return [rewards[at : at + samples] for at in range(0, len(rewards), samples)]
 
 
 def _row(row: Outcome) -> _Row:

@@ -21,6 +21,7 @@ import msgspec
 from whale_baselines.alternate import due_after
 from whale_baselines.recipes import RunRecipe
 from whale_baselines.schedule import Entry, Kind
+from whale_baselines.settings import TEST_SAMPLES
 from whale_envs import get_domain
 
 
@@ -151,8 +152,7 @@ def _extent(recipe: RunRecipe, *, improves: Kind) -> Extent:
     phases = _phases(entries)
     searches = [phase.moves for phase in phases if phase.kind == "search"]
     sessions = sum(searches) - len(searches)
-    evaluated = points * recipe.dev.samples
-    tested = {"points": evaluated, "end": recipe.dev.samples, "none": 0}[recipe.dev.test]
+    tested = {"points": points, "end": 1, "none": 0}[recipe.dev.test]
     sizes = {split: recipe.examples(split) for split in ("dev", "test")}
     return Extent(
         cycles=max((phase.cycle for phase in phases), default=0),
@@ -165,8 +165,8 @@ def _extent(recipe: RunRecipe, *, improves: Kind) -> Extent:
         harness_paper=sum(searches) * iteration,
         harness=len(searches) * incoming + sessions * iteration,
         smoke=sessions * smoke,
-        dev=evaluated * sizes["dev"],
-        test=tested * sizes["test"],
+        dev=points * recipe.dev.samples * sizes["dev"],
+        test=tested * TEST_SAMPLES * sizes["test"],
     )
 
 

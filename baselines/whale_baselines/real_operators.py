@@ -39,6 +39,7 @@ from whale_baselines.search.proposal import Proposer
 from whale_baselines.search.search import HarnessSearch
 from whale_baselines.search.sources import clean
 from whale_baselines.serving import Agents, Serving
+from whale_baselines.settings import TEST_SAMPLES
 from whale_baselines.trainer import Trainer
 from whale_baselines.weight_operator import PhaseOperator, open_weight_operator
 from whale_bench.engine import Agent, Task
@@ -149,7 +150,7 @@ class RealRun:
             jobs,
             Serving(self.backend, store.folder / "weights", phase, self.base),
             agents,
-            self.recipe.dev.samples,
+            {"dev": self.recipe.dev.samples, "test": TEST_SAMPLES},
             Pair(weights_id, h0.harness_id),
             self.recipe.dev.keep,
         )

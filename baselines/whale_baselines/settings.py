@@ -73,6 +73,9 @@ class ScheduleSettings:
     """Most rollouts of training and search together; None: what the phases take."""
 
 
+TEST_SAMPLES = 8
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DevSettings:
     """[dev]: where agents are evaluated, besides at the start and after each phase."""
@@ -81,6 +84,7 @@ class DevSettings:
     """0: nowhere else."""
     every_iterations: int = 0
     samples: int = 8
+    """Of each example of dev; on test it is always mean@8, the protocol's measure."""
     test: Literal["points", "end", "none"] = "points"
     """`points` shows the paper's "best on test" too; `end` tests only what dev selects."""
     keep: Literal["selected", "points"] = "selected"
