@@ -39,6 +39,7 @@ from whale_leaderboard.recorded_tools import CountingRetriever, RecordedRetrieve
 from whale_leaderboard.report import Finding, Replay
 from whale_leaderboard.rows import read_plain
 from whale_leaderboard.runs import Run, Say
+from whale_leaderboard.varying import Trials
 from whale_leaderboard.wellformed import Entry
 
 MOST_FINDINGS = 20
@@ -64,6 +65,7 @@ class _World:
 
     entry: Entry
     interpreter: Any = None
+    trials: Any = None
     retriever: Any = None
     done: Replayed = field(default_factory=Replayed)
     played: int = 0
@@ -126,6 +128,7 @@ async def _open_tools(world: _World, stack: AsyncExitStack) -> None:
 
         await asyncio.to_thread(warm_up)
         world.interpreter = await stack.enter_async_context(open_interpreter())
+        world.trials = await stack.enter_async_context(Trials(world.interpreter))
     if "search" in tools and any(not run.plan.closed_book for run in world.entry.runs):
         from whale_envs.search_qa.retrievers import open_retriever
 
@@ -233,7 +236,9 @@ class _Tools:
         self._retriever: CountingRetriever | RecordedRetriever | None = None
         self._judge: RecordedJudge | None = None
         if world.interpreter is not None:
-            self._interpreter = self.resources["interpreter"] = ReplayedInterpreter(row, world.interpreter)
+            self._interpreter = self.resources["interpreter"] = ReplayedInterpreter(
+                row, world.interpreter, world.trials
+            )
         if "search" not in get_domain(run.plan.domain).tools:
             return
         if run.plan.closed_book:

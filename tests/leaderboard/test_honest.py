@@ -7,16 +7,17 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import msgspec
 import pytest
-from board_fakes import ABOUT, Honest, a_move, evaluated
+from board_fakes import ABOUT, Honest, a_move, evaluated, programs
 from whale_leaderboard.archive import open_bundle
 from whale_leaderboard.pack import pack
 from whale_leaderboard.ranking import why_not
-from whale_leaderboard.report import Report
-from whale_leaderboard.verify import verify
+from whale_leaderboard.report import Replay, Report
+from whale_leaderboard.verify import too_varied, verify
 
 from whale_bench.ledger import Ledger
 from whale_bench.models.scripted import load_scripted
@@ -73,6 +74,25 @@ def test_python_runs_again_and_what_varies_is_told_apart(maths: Path) -> None:
     assert report.repeatable is not None
     assert report.score is not None
     assert report.repeatable <= report.score.mean
+    assert report.level == 2
+
+
+def test_an_entry_most_of_whose_programs_vary_is_no_more_than_well_formed(made: Path) -> None:
+    run = evaluated(made / "varies", "math_python", Honest(partial(programs, often=1)))
+    pack(run, made / "varies.bundle", ABOUT)
+    report = verify(made / "varies.bundle", level=2)
+    assert not refused(report)
+    assert report.replay is not None
+    assert report.replay.python_apart == report.replay.python_calls > 20
+    assert (report.level, report.findings[-1].code) == (1, "varies")
+
+
+@pytest.mark.parametrize(
+    ("calls", "apart", "rollouts", "too_many"),
+    [(100, 10, 0, False), (100, 11, 0, True), (10, 7, 768, False), (10, 8, 768, True), (0, 0, 0, False)],
+)
+def test_how_many_results_may_vary(calls: int, apart: int, rollouts: int, too_many: bool) -> None:
+    assert too_varied(Replay(python_calls=calls, python_apart=apart, replayed=rollouts)) is too_many
 
 
 def test_searches_are_made_again_and_an_archive_is_as_good_as_a_folder(questions: Path) -> None:
