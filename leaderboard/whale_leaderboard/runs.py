@@ -93,6 +93,7 @@ class Reader:
         sample = Sample(commitment(*(self.manifest.files[name].sha256 for name in names)))
         kept: dict[str, tuple[Charged, Charge]] = {}
         events, records = (partial(self.bundle.lines, name, MOST_EVENT) for name in names)
+        self.dev.begin(card.head)
         for settled in audit.settlements(events, records):
             record = settled.record
             if number == 0 and record.purpose == "test":
@@ -100,7 +101,7 @@ class Reader:
                 self.tested[record.key] = (record, settled.charge)
             else:
                 _offer(sample, kept, record, settled.charge)
-                self.dev.add(record)
+                self.dev.add(record, settled.event.at)
             if settled.number % _EVERY == 0:
                 self.say(f"{place}: charged rollouts", settled.number)
         if (card.events, card.records, card.head) != (audit.events, audit.records, audit.head):
