@@ -104,6 +104,8 @@ class Audit:
     events: int = 0
     records: int = 0
     head: str = GENESIS
+    first: str = ""
+    """Hash of the first event; empty without any."""
     odd_times: list[str] = field(default_factory=list)
     """The first few events whose times cannot be, for a note."""
     odd_count: int = 0
@@ -166,6 +168,7 @@ class Audit:
             if sha256(encode((*body, event.prev))).hexdigest() != event.hash:
                 raise self._refusal("hash", "ledger.jsonl", number, f"event {number} is not what was hashed")
             self.head, self.events = event.hash, number
+            self.first = self.first or event.hash
             if event.purpose not in PURPOSES or not math.isfinite(event.at):
                 raise self._refusal(
                     "event", "ledger.jsonl", number, f"purpose {event.purpose!r:.80}, time {event.at!r}"
@@ -177,8 +180,10 @@ class Audit:
                 self._begin(event)
             else:
                 self._end(event, charge)
-            self.accountant.add(event.kind, event.purpose, charge)
+            self.accountant.add(event.kind, event.purpose, charge, event.at)
             yield event, charge
+        for (key, _), (purpose, _) in self._open.items():
+            self.accountant.leave_open(key, purpose)
 
     def _begin(self, event: EventLine) -> None:
         if event.charge:

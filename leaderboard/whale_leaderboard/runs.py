@@ -10,7 +10,7 @@ Not covered: the whole rollouts, which `wellformed.py` holds against their recor
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any
 
@@ -18,7 +18,7 @@ from whale_bench.ledger import Charge
 from whale_bench.plan import EvalPlan, plan_of
 from whale_bench.store import RunStore
 from whale_envs import SPLITS, UsageError, load_examples
-from whale_leaderboard.accounting import Account
+from whale_leaderboard.accounting import Account, Accountant
 from whale_leaderboard.archive import Bundle
 from whale_leaderboard.audit import Audit
 from whale_leaderboard.layout import MOST_EVENT, MOST_TOML, Charged, K, Manifest
@@ -84,11 +84,14 @@ class Reader:
     tested: dict[str, tuple[Charged, Charge]]
     """Test rollouts of the first run, by key."""
     say: Say
+    _begun: dict[str, str] = field(default_factory=dict)
+    """Place of each run, by the hash of its ledger's first event: two with the same one are one run."""
 
     def read(self, number: int) -> Run:
         place, card = f"runs/{number}", self.manifest.runs[number]
         plan, settings = _read_plan(self.bundle, self.manifest, number)
-        audit = Audit(place, self.splits)
+        judge = settings.get("judge")
+        audit = Audit(place, self.splits, Accountant(judge if isinstance(judge, str) else None))
         names = f"{place}/ledger.jsonl", f"{place}/charged.jsonl"
         sample = Sample(commitment(*(self.manifest.files[name].sha256 for name in names)))
         kept: dict[str, tuple[Charged, Charge]] = {}
@@ -111,6 +114,10 @@ class Reader:
                 f"{place}/ledger.jsonl:{audit.events}",
                 f"ends after {audit.events} events and {audit.records} records at {audit.head[:12]}…, the "
                 f"manifest has {card.events}, {card.records} and {card.head[:12]}…",
+            )
+        if audit.first and (same := self._begun.setdefault(audit.first, place)) != place:
+            raise Refusal(
+                1, "same_run", f"{place}/ledger.jsonl:1", f"it begins with the event that {same} begins with"
             )
         whole = {key: kept[key] for key in sample.chosen()}
         return Run(number, settings, plan, audit.accountant.account(), audit, whole)

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -187,6 +188,16 @@ def test_a_charged_rollout_whose_record_is_lost_cannot_be_packed(made: Path, tmp
     part.write_bytes(b"".join(part.read_bytes().splitlines(keepends=True)[1:]))
     with pytest.raises(UsageError, match="is charged, but its rollout is not there"):
         pack(folder, tmp_path / "lost.bundle", ABOUT)
+
+
+def test_a_run_that_is_given_twice_cannot_be_packed(chess_run: Path, spent: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(spent, copy)
+    with Ledger(copy / "ledger.sqlite") as ledger:  # and went on
+        ledger.reserve("weight:more:0", "weight")
+    for runs in ([spent, spent], [spent, copy], [chess_run]):
+        with pytest.raises(UsageError, match="are one run"):
+            pack(chess_run, tmp_path / "never.bundle", ABOUT, spent=runs)
 
 
 def test_the_loop_of_the_caller_is_not_needed(plain: Path) -> None:
