@@ -24,8 +24,8 @@ from typing import Any
 from whale_bench.engine import Agent, LostRolloutError, Task, rollout
 from whale_bench.harness.host import HarnessHost, load_harness, shipped_harnesses
 from whale_bench.records import Rollout
-from whale_envs import ExampleSet, InfrastructureError, UsageError, get_domain, load_examples
-from whale_envs.errors import RolloutError
+from whale_envs import ExampleSet, InfrastructureError, UsageError, get_domain
+from whale_envs.errors import RolloutError, UnconfinedError
 from whale_leaderboard.comparing import failed_otherwise, first_difference
 from whale_leaderboard.digests import source_digest
 from whale_leaderboard.layout import MOST_ROLLOUT, TEST
@@ -38,7 +38,7 @@ from whale_leaderboard.recorded import (
 from whale_leaderboard.recorded_tools import CountingRetriever, RecordedRetriever, ReplayedInterpreter
 from whale_leaderboard.report import Finding, Replay
 from whale_leaderboard.rows import read_plain
-from whale_leaderboard.runs import Run, Say
+from whale_leaderboard.runs import Run, Say, examples_here
 from whale_leaderboard.varying import Trials
 from whale_leaderboard.wellformed import Entry
 
@@ -81,7 +81,7 @@ async def replay(entry: Entry, *, seconds: float, say: Say = lambda _what, _coun
 
     Raises:
         InfrastructureError: a tool of this machine failed.
-        UsageError: this machine cannot confine programs or build the index.
+        UnconfinedError: this machine cannot confine programs or harnesses.
     """
     world = _World(entry)
     try:
@@ -146,6 +146,8 @@ async def _play_batch(
     async with AsyncExitStack() as stack:
         try:
             harness = await _open_harness(world, harness_id, stack)
+        except UnconfinedError:  # says nothing about the harness
+            raise
         except UsageError as error:
             why = str(error).replace(str(world.entry.bundle.folder), "")
             world.done.findings.append(_finding("harness", f"harnesses/{harness_id}", why))
@@ -197,6 +199,8 @@ async def _play(world: _World, run: Run, harness: HarnessHost | None, place: str
         why, apart = str(error), False
     except LostRolloutError as error:
         raise InfrastructureError(f"{place}: {error}") from error
+    except UnconfinedError:
+        raise
     except (UsageError, RolloutError) as error:
         why, apart = str(error), False
     if why:
@@ -221,7 +225,7 @@ def _examples(entry: Entry, key: str, run: Run) -> ExampleSet[Any]:
         return entry.examples
     purposes = ("weight", "harness", "dev") if record.purpose == "smoke" else (record.purpose,)
     for purpose in purposes:
-        examples = load_examples(entry.manifest.domain, entry.manifest.tier, purpose)
+        examples = examples_here(entry.manifest.domain, entry.manifest.tier, purpose)
         if record.example_id in examples.ids:
             return examples
     raise AssertionError("an example that level 1 has found in its split is in none")

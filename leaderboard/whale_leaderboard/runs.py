@@ -17,12 +17,12 @@ from typing import Any
 from whale_bench.ledger import Charge
 from whale_bench.plan import EvalPlan, plan_of
 from whale_bench.store import RunStore
-from whale_envs import SPLITS, UsageError, load_examples
+from whale_envs import SPLITS, ExampleSet, UsageError, load_examples
 from whale_leaderboard.accounting import Account, Accountant
 from whale_leaderboard.archive import Bundle
 from whale_leaderboard.audit import Audit
 from whale_leaderboard.layout import MOST_EVENT, MOST_TOML, Charged, K, Manifest
-from whale_leaderboard.report import Refusal
+from whale_leaderboard.report import CannotVerifyError, Refusal
 from whale_leaderboard.sampling import Sample, commitment
 from whale_leaderboard.selection import DevScores
 
@@ -70,7 +70,19 @@ class Splits(Mapping[str, Collection[str]]):
 @cache
 def split_ids(domain: str, tier: str, split: str) -> frozenset[str]:
     """Ids of a split's examples."""
-    return frozenset(load_examples(domain, tier, split).ids)
+    return frozenset(examples_here(domain, tier, split).ids)
+
+
+def examples_here(domain: str, tier: str, split: str) -> ExampleSet[Any]:
+    """The examples of a split that is known.
+
+    Raises:
+        CannotVerifyError: their data is not on this machine.
+    """
+    try:
+        return load_examples(domain, tier, split)
+    except UsageError as error:
+        raise CannotVerifyError(f"{domain}/{tier}/{split} is not on this machine: {error}") from error
 
 
 @dataclass(slots=True)

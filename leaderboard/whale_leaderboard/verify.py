@@ -17,12 +17,21 @@ from pathlib import Path
 
 from whale_bench.models.registry import load_backend
 from whale_envs import UsageError, __version__
+from whale_envs.errors import UnconfinedError
 from whale_leaderboard.archive import open_bundle
 from whale_leaderboard.canaries import canaries
 from whale_leaderboard.digests import package_digest
 from whale_leaderboard.layout import MOST_BYTES, TEST
 from whale_leaderboard.replay import replay
-from whale_leaderboard.report import UNPINNED, Finding, Refusal, Replay, Report, Reproduction
+from whale_leaderboard.report import (
+    UNPINNED,
+    CannotVerifyError,
+    Finding,
+    Refusal,
+    Replay,
+    Report,
+    Reproduction,
+)
 from whale_leaderboard.reproduce import NotReproducedError, reproduce
 from whale_leaderboard.runs import Say
 from whale_leaderboard.suspicions import suspicions
@@ -60,7 +69,8 @@ def verify(
         say: told how far it is.
 
     Raises:
-        UsageError: there is no bundle, or the level cannot be tried here.
+        UsageError: there is no bundle, or the level cannot be tried so.
+        CannotVerifyError: this machine lacks the data or cannot confine what a bundle runs.
         InfrastructureError: something of this machine or of the model's server failed.
     """
     if level not in LEVELS:
@@ -92,6 +102,8 @@ def verify(
         found.append(refusal.finding)
     except Refusal as refusal:
         found.append(refusal.finding)
+    except UnconfinedError as error:
+        raise CannotVerifyError(str(error)) from error
     if entry is None:
         return Report(bundle="", asked=level, level=0, findings=tuple(found), verifier=_verifier())
     reached = _capped(entry, reached, replayed, found)

@@ -3,16 +3,21 @@
 import json
 import re
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from board_fakes import HARNESS, Forger, swap_harness
-from whale_leaderboard.report import Finding, Report
+from whale_leaderboard import runs
+from whale_leaderboard.cli import CANNOT_VERIFY, main
+from whale_leaderboard.report import CannotVerifyError, Finding, Report
 from whale_leaderboard.verify import verify
 
 from whale_envs import load_examples
+from whale_envs.errors import DataError
+from whale_envs.sandbox import Sandbox
 
 TEST, LEDGER, CHARGED = "test.jsonl", "runs/0/ledger.jsonl", "runs/0/charged.jsonl"
 SPENT_LEDGER, SPENT = "runs/1/ledger.jsonl", "runs/1/charged.jsonl"
@@ -524,6 +529,33 @@ def test_a_harness_put_there_afterwards_is_refused_and_ends(name: str, plain: Pa
     assert report.level == 1
     assert code in {finding.code for finding in refusals(report)}, report.findings
     assert len(refusals(report)) <= 40
+
+
+def test_a_machine_without_walls_gives_no_verdict(
+    chess: Path, maths: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither for a harness nor for programs; level 1 needs no walls."""
+    monkeypatch.setattr(Sandbox, "missing", staticmethod(lambda _hello: "open: files"))
+    assert verify(chess, level=1).level == 1
+    for bundle, what in ((chess, "a harness file"), (maths, "model-written Python")):
+        with pytest.raises(CannotVerifyError, match=f"{what} would not be confined here"):
+            verify(bundle, level=2)
+    monkeypatch.setattr(sys, "argv", ["whale-leaderboard", "verify", str(chess), "--json"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    said = capsys.readouterr()
+    assert (ended.value.code, said.out) == (CANNOT_VERIFY, "")
+    assert "cannot verify here: a harness file would not be confined" in said.err
+
+
+def test_a_machine_without_the_data_gives_no_verdict(plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost(*_: object) -> None:
+        raise DataError("no such file")
+
+    monkeypatch.setattr(runs, "load_examples", lost)
+    runs.split_ids.cache_clear()
+    with pytest.raises(CannotVerifyError, match="chess_puzzles/mini/test is not on this machine"):
+        verify(plain, level=1)
 
 
 def test_a_harness_that_knows_the_test_is_refused(plain: Path, tmp_path: Path) -> None:
