@@ -39,6 +39,7 @@ from whale_leaderboard.recorded_tools import CountingRetriever, RecordedRetrieve
 from whale_leaderboard.report import Finding, Replay
 from whale_leaderboard.rows import read_plain
 from whale_leaderboard.runs import Run, Say, examples_here
+from whale_leaderboard.sampled import gives_tool_calls
 from whale_leaderboard.varying import Trials
 from whale_leaderboard.wellformed import Entry
 
@@ -189,7 +190,7 @@ async def _play(world: _World, run: Run, harness: HarnessHost | None, place: str
     if harness is None:
         agent = RecordedAgent(row, dict(run.settings.get("env_options", {})))
     else:
-        agent = Agent(RecordedBackend(row), harness)
+        agent = Agent(RecordedBackend(row, native=gives_tool_calls(plan)), harness)
     try:
         example = examples.by_id(row.example_id)
         again = await rollout(task, agent, example, sample=row.sample, seed=row.seed, key=row.key)

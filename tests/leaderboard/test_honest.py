@@ -154,8 +154,8 @@ def test_a_model_that_thinks_and_ends_its_turns_with_a_token_of_its_own(made: Pa
     class Thinks(Honest):
         async def generate(self, request):  # type: ignore[no-untyped-def]
             done = await super().generate(request)
-            raw = f"<think>{done.text} or [a1a2]?</think>{done.text}<|im_end|>"
-            return msgspec.structs.replace(done, raw_text=raw, reasoning="something else")
+            raw = f"<think>{done.text} or [a1a2]?<|pause|> Hm.</think>{done.text}<|im_end|>"
+            return msgspec.structs.replace(done, raw_text=raw, reasoning=f"{done.text} or [a1a2]? Hm.")
 
     run = evaluated(made / "thinks", "chess_puzzles", Thinks(a_move))
     pack(run, made / "thinks.bundle", ABOUT)

@@ -453,6 +453,22 @@ def another_final_text(row: dict[str, Any]) -> None:
     row["segments"][0]["reply"] = "h7h8"
 
 
+def thinking_as_final_text(row: dict[str, Any]) -> None:
+    """What the model only thought is shown to the harness, and played."""
+    segment = row["segments"][0]
+    segment["text"] = f"<think>h7h8 it is</think>{segment['text']}"
+    segment["reply"] = "h7h8 it is"
+
+
+def reasoning_that_was_not_sampled(row: dict[str, Any]) -> None:
+    row["segments"][0]["reasoning"] = "the answer is h7h8"
+
+
+def a_tool_call_that_no_such_model_makes(row: dict[str, Any]) -> None:
+    call = {"id": "1", "type": "function", "function": {"name": "move", "arguments": '{"move": "h7h8"}'}}
+    row["segments"][0]["tool_calls"] = [call]
+
+
 REPLAYED: list[tuple[Callable[[dict[str, Any]], None], str]] = [
     (right_though_it_was_not, "its verdict is|it ends|stop_condition"),
     (another_move, "step 1: its action differs|the model is asked again"),
@@ -462,7 +478,10 @@ REPLAYED: list[tuple[Callable[[dict[str, Any]], None], str]] = [
     (another_seed, "call 1: its seed is"),
     (another_metric, "its metrics are"),
     (another_opening, "its opening differs"),
-    (another_final_text, "does not stand in what was sampled"),
+    (another_final_text, "call 1: its final text 'h7h8' is not what the sampled text says"),
+    (thinking_as_final_text, "call 1: its final text 'h7h8 it is' is not"),
+    (reasoning_that_was_not_sampled, "call 1: its reasoning 'the answer is h7h8' does not stand"),
+    (a_tool_call_that_no_such_model_makes, "call 1: 1 tool calls are recorded, by a backend that gives none"),
 ]
 
 
