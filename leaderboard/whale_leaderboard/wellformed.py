@@ -83,9 +83,15 @@ def check(bundle: Bundle, notes: list[Finding], say: Say = lambda _what, _count:
     tested: dict[str, tuple[Charged, Charge]] = {}
     reader = Reader(bundle, manifest, splits, dev, tested, say)
     runs = [reader.read(number) for number in range(len(manifest.runs))]
-    if unsettled := len(examples) * K - len(tested):
+    there = {(record.example_id, record.sample) for record, _ in tested.values()}
+    lost = [(id_, n) for id_ in examples.ids for n in range(K) if (id_, n) not in there]
+    if lost:
+        first = f"sample {lost[0][1]} of example {lost[0][0]!r}"
         raise Refusal(
-            1, "incomplete", "runs/0/charged.jsonl", f"{unsettled} test rollouts were never charged"
+            1,
+            "incomplete",
+            "runs/0/charged.jsonl",
+            f"{len(lost)} test rollouts were never charged, {first} the first",
         )
     harnesses = _check_harnesses(bundle, manifest)
     account = together([run.account for run in runs])

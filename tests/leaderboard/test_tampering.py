@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from board_fakes import HARNESS, Forger, swap_harness
 from whale_leaderboard import runs
@@ -39,7 +40,7 @@ def swapped(lines: list[bytes], one: int, other: int) -> list[bytes]:
 
 def charge(**parts: Any) -> Callable[[dict[str, Any]], None]:
     def change(event: dict[str, Any]) -> None:
-        event["charge"] = json.dumps(json.loads(event["charge"]) | parts)
+        event["charge"] = msgspec.json.encode(json.loads(event["charge"]) | parts).decode()
 
     return change
 
@@ -209,6 +210,33 @@ def charge_edited_and_rechained(f: Forger) -> None:
     f.rechain(1)
 
 
+def event_with_a_name_twice(f: Forger) -> None:
+    """Some readers take the first, some the last."""
+    lines = f.lines(SPENT_LEDGER)
+    lines[3] = lines[3].replace(b'{"seq":4,', b'{"seq":4,"purpose":"test",')
+    f.write(SPENT_LEDGER, lines)
+
+
+def charge_with_a_name_twice(f: Forger) -> None:
+    def change(event: dict[str, Any]) -> None:
+        event["charge"] = event["charge"].replace('{"rollouts":1,', '{"rollouts":0,"rollouts":1,')
+
+    f.edit(SPENT_LEDGER, 4, change)
+    f.rechain(1)
+
+
+def record_with_a_name_twice(f: Forger) -> None:
+    lines = f.lines(SPENT)
+    lines[6] = b'{"reward":1.0,' + lines[6][1:]
+    f.write(SPENT, lines)
+
+
+def reservation_twice(f: Forger) -> None:
+    """A key that is reserved, settled, and reserved again as though it never was."""
+    f.write(SPENT_LEDGER, [*f.lines(SPENT_LEDGER), f.lines(SPENT_LEDGER)[2]])
+    f.rechain(1)
+
+
 def negative_charge(f: Forger) -> None:
     f.edit(SPENT_LEDGER, 4, charge(seconds=-5.0))
     f.rechain(1)
@@ -351,6 +379,10 @@ SEALED: list[tuple[Callable[[Forger], None], str, str]] = [
     (charge_edited, "hash", r"runs/1/ledger.jsonl:4"),
     (settlement_removed_and_rechained, "totals", r"runs/1/charged.jsonl:2: its key"),
     (charge_edited_and_rechained, "totals", r"runs/1/charged.jsonl:2: its sampled_tokens"),
+    (event_with_a_name_twice, "event", r"runs/1/ledger.jsonl:4: .*more than one way"),
+    (charge_with_a_name_twice, "event", r"runs/1/ledger.jsonl:4: .*more than one way"),
+    (record_with_a_name_twice, "record", r"runs/1/charged.jsonl:7: .*more than one way"),
+    (reservation_twice, "duplicate", r"runs/1/ledger.jsonl:\d+: .*is reserved twice"),
     (negative_charge, "event", r"runs/1/ledger.jsonl:4: .*seconds"),
     (infinite_charge, "event", r"runs/1/ledger.jsonl:4: "),
     (rollout_not_counted, "charge", r"runs/1/ledger.jsonl:4: .*charges 0 rollouts with 1 calls"),
@@ -358,8 +390,12 @@ SEALED: list[tuple[Callable[[Forger], None], str, str]] = [
     (counted_as_a_failure, "totals", r"runs/1/charged.jsonl:2: its key"),
     (settled_twice, "duplicate", r"runs/1/ledger.jsonl:6: .*settled twice"),
     (ended_without_a_beginning, "attempt", r"runs/1/ledger.jsonl:3: .*never reserved"),
-    (an_attempt_skipped, "attempt", r"predecessor is not there"),
-    (repeats_what_was_never_settled, "attempt", r"repeats what was never settled"),
+    (an_attempt_skipped, "attempt", r"runs/1/ledger.jsonl:3: .*predecessor is not there"),
+    (
+        repeats_what_was_never_settled,
+        "attempt",
+        r"runs/1/ledger.jsonl:\d+: 'weight:never:0' repeats what was never settled",
+    ),
     (sample_missing, "sample", r"runs/1/samples.jsonl:4: .*where the digests choose"),
     (sample_replaced, "record", r"runs/1/samples.jsonl:4: .*seconds"),
     (harness_changed, "harness", r"harnesses/\w+.py: its text has another hash"),
@@ -409,7 +445,10 @@ def test_seven_samples_of_one_example_though_nothing_else_shows_it(plain: Path, 
     forger.rechain()
     forger.seal()
     (found,) = refusals(verify(forger.folder, level=1))
-    assert (found.code, found.message) == ("incomplete", "1 test rollouts were never charged")
+    first = re.escape(load_examples("chess_puzzles", "mini", "test").ids[0])
+    assert found.code == "incomplete"
+    assert re.fullmatch(rf"1 test rollouts were never charged, sample 7 of example '{first}' the first",
+                        found.message)  # fmt: skip
 
 
 # --- what only replaying shows: everything well-formed, all digests and the score made to fit -----------
