@@ -66,6 +66,7 @@ StrictCharge = msgspec.defstruct(
 """A charge of known parts alone, none of them negative."""
 
 
+_encode = msgspec.json.Encoder().encode
 _read_any = msgspec.json.Decoder(dict[str, Any]).decode
 
 
@@ -139,7 +140,7 @@ class Audit:
                 record = read(line)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 raise self._refusal("record", "charged.jsonl", number, f"is no record: {error}") from error
-            if msgspec.json.encode(record) != line:  # a name twice, of which readers take either
+            if _encode(record) != line:  # a name twice, of which readers take either
                 raise self._refusal("record", "charged.jsonl", number, "can be read in more than one way")
             self._check_record(record, event, charge, number)
             self.records += 1
@@ -192,12 +193,10 @@ class Audit:
             raise self._refusal(
                 "chain", "ledger.jsonl", number, f"event {number} does not follow from the last"
             )
-        if hashlib.sha256(msgspec.json.encode((*body, event.prev))).hexdigest() != event.hash:
+        if hashlib.sha256(_encode((*body, event.prev))).hexdigest() != event.hash:
             raise self._refusal("hash", "ledger.jsonl", number, f"event {number} is not what was hashed")
         names = 0 if event.kind == "reserve" else len(_read_any(event.charge))
-        if (
-            msgspec.json.encode(event) != line or event.charge.count(":") != names
-        ):  # one may stand there twice
+        if _encode(event) != line or event.charge.count(":") != names:  # one may stand there twice
             raise self._refusal(
                 "event", "ledger.jsonl", number, f"event {number} can be read in more than one way"
             )
