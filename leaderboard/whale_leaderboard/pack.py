@@ -95,11 +95,13 @@ def pack(
                     f"{store.folder}: its {name} is {store.settings.get(name)!r}, that of {run} is "
                     f"{stores[0].settings[name]!r}"
                 )
-    begun: dict[str, Path] = {}
+    begun: dict[str, RunStore] = {}
     for store in stores:
         for first in first_events(store):
-            if (same := begun.setdefault(first.hash, store.folder)) is not store.folder:
-                raise UsageError(f"{store.folder} and {same} are one run: their ledgers begin with one event")
+            if (same := begun.setdefault(first.hash, store)) is not store:
+                raise UsageError(
+                    f"{store.folder} and {same.folder} are one run: their ledgers begin with one event"
+                )
     with fresh(out) as temporary, tempfile.TemporaryDirectory(prefix="whale-pack-") as scratch:
         folder = Path(scratch) / "bundle" if out.name.endswith(ARCHIVE) else temporary
         folder.mkdir(parents=True)
