@@ -5,6 +5,7 @@
     │   ├── UnknownNameError    a name that is not among the valid ones
     │   ├── EpisodeError        step before reset, or after the end
     │   ├── DataError           a data file that does not hold what it should
+    │   ├── UnconfinedError     this machine cannot confine code that nobody here wrote
     │   └── HarnessFileError    a harness file that cannot be used, with file and line
     ├── RolloutError            model or harness failed: a zero-reward record with a typed reason
     │   ├── AgentError          an own agent, which is both
@@ -64,6 +65,10 @@ class EpisodeError(UsageError):
 
 class DataError(UsageError):
     """A data file is missing, has the wrong columns, or holds a row that cannot be true."""
+
+
+class UnconfinedError(UsageError):
+    """Untrusted code would run here without walls around it, and nobody said that it may."""
 
 
 class HarnessFileError(UsageError):

@@ -2,19 +2,22 @@
 
     accountant = Accountant()
     for event in ledger.events():
-        accountant.add(event.kind, event.purpose, charge)
+        accountant.add(event.kind, event.purpose, charge, event.at)
+    accountant.leave_open(key, purpose)                       # for every reservation without an end
     account = accountant.account()
     account.charged, account.paper, account.executed          # rollouts, three ways to count them
 
 *charged* decides the track: settled rollouts of every purpose but test. *paper* is what the paper's x-axis
 counts, weight and harness only. *executed* is everything that ran outside test, failed, interrupted and
-repeated attempts included. Tokens, money and seconds are sums over executed attempts, test apart.
+repeated attempts included, and what is still open where a ledger ends. Tokens, money and seconds are sums
+over executed attempts, test apart; a judge's tokens are also kept by day, for its price.
 
 Not covered: curves over these counts (`curve.py`), prices (`prices.py`), whether a ledger is whole
 (`audit.py`).
 """
 
-from collections.abc import Mapping
+import datetime as dt
+from collections.abc import Iterable, Mapping
 from operator import add
 from types import MappingProxyType
 
@@ -43,6 +46,12 @@ OPEN = "open"
 SIZES: Mapping[str, float] = MappingProxyType({"1B": 1e9, "5B": 5e9, "15B": 15e9, "40B": 40e9})
 """Most parameters of each size class, all of a mixture's experts counted; beyond it is "large"."""
 
+UNFINISHED = Charge(rollouts=1, unmetered_tokens=True)
+"""What a reservation that is open at a ledger's end has cost: one rollout, of which nothing else is known."""
+
+SESSIONS = ("train:", "proposer:")
+"""Beginnings of the keys of a trainer's steps and a proposer's sessions, which are no rollouts."""
+
 _PARTS = Charge.__struct_fields__
 _NOTHING: tuple[float, ...] = astuple(Charge())
 
@@ -55,6 +64,19 @@ class Tally(msgspec.Struct, frozen=True):
     settled: Charge = Charge()
     executed: Charge = Charge()
     """`settled` with failed, interrupted and repeated attempts."""
+
+
+class Judged(msgspec.Struct, frozen=True, order=True):
+    """What a judge read and wrote on one day."""
+
+    day: dt.date
+    """In UTC."""
+    judge: str
+    """Its name in the run's settings."""
+    test: bool
+    """Whether for the final score, which no budget counts."""
+    prompt_tokens: int
+    sampled_tokens: int
 
 
 class Account(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,17 +94,31 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     """Of the purposes that occur, in the order of `PURPOSES`."""
     spent: Charge
     """Everything executed outside test: tokens, steps, proposer, seconds."""
+    judged: tuple[Judged, ...] = ()
+    """Tokens of judges, by day."""
 
 
 class Accountant:
-    """Adds up events, one at a time, in constant memory."""
+    """Adds up events, one at a time, in memory that grows with the days on which a judge was asked.
 
-    def __init__(self) -> None:
+    Args:
+        judge: the judge of the ledger's run, if there is one.
+    """
+
+    def __init__(self, judge: str | None = None) -> None:
+        self._judge = judge or ""
         self._sums: dict[tuple[str, bool], list[float]] = {}
         """By purpose, of settled attempts and of all others; in the order of a charge's parts."""
+        self._judged: dict[tuple[dt.date, bool], tuple[int, int]] = {}
 
-    def add(self, kind: str, purpose: str, charge: Charge) -> None:
-        """Takes in one event; a reservation costs nothing.
+    def add(self, kind: str, purpose: str, charge: Charge, at: float = 0.0) -> None:
+        """Takes in one event; a reservation costs nothing until it ends, or the ledger does.
+
+        Args:
+            kind: of the event.
+            purpose: of the attempt.
+            charge: of the event.
+            at: when it was, in Unix time; out of a calendar's range it is the first day.
 
         Raises:
             UsageError: there is no such purpose.
@@ -93,6 +129,17 @@ class Accountant:
             return
         name = (purpose, kind == "settle")
         self._sums[name] = list(map(add, self._sums.get(name, _NOTHING), astuple(charge)))
+        if charge.judge_prompt_tokens or charge.judge_sampled_tokens:
+            when = (_day(at), purpose == "test")
+            prompt, sampled = self._judged.get(when, (0, 0))
+            used = prompt + charge.judge_prompt_tokens, sampled + charge.judge_sampled_tokens
+            self._judged[when] = used
+
+    def leave_open(self, key: str, purpose: str) -> None:
+        """Takes in a reservation that has no end where the ledger ends."""
+        session = key.startswith(SESSIONS)
+        used = Charge(unpriced=key.startswith("proposer:")) if session else UNFINISHED
+        self.add("interrupted", purpose, used)
 
     def account(self) -> Account:
         """The account of all events so far."""
@@ -104,11 +151,12 @@ class Accountant:
             )
             if (purpose, True) in self._sums or (purpose, False) in self._sums:
                 tallies[purpose] = Tally(settled, _total([settled, other]))
-        return account_of(tallies)
+        judged = (Judged(day, self._judge, test, *used) for (day, test), used in self._judged.items())
+        return account_of(tallies, judged)
 
 
-def account_of(tallies: Mapping[str, Tally]) -> Account:
-    """The account of tallies by purpose."""
+def account_of(tallies: Mapping[str, Tally], judged: Iterable[Judged] = ()) -> Account:
+    """The account of tallies by purpose, and of what judges used."""
     budgeted = {purpose: tally for purpose, tally in tallies.items() if purpose in BUDGETED}
     spent: dict[str, float] = {}
     for tally in budgeted.values():
@@ -120,6 +168,7 @@ def account_of(tallies: Mapping[str, Tally]) -> Account:
         test=tallies["test"].settled.rollouts if "test" in tallies else 0,
         by_purpose=dict(tallies),
         spent=_charge(spent),
+        judged=tuple(sorted(judged)),
     )
 
 
@@ -137,7 +186,8 @@ def together(accounts: list[Account]) -> Account:
             )
             for purpose in PURPOSES
             if purpose in sums
-        }
+        },
+        [one for account in accounts for one in account.judged],
     )
 
 
@@ -163,6 +213,13 @@ def size_of(parameters: float | None) -> str:
     if parameters is None:
         return UNKNOWN
     return next((name for name, most in SIZES.items() if parameters <= most), LARGE)
+
+
+def _day(at: float) -> dt.date:
+    try:
+        return dt.datetime.fromtimestamp(at, dt.UTC).date()
+    except (ValueError, OverflowError, OSError):
+        return dt.date.min
 
 
 def _accumulate(sums: dict[str, float], charge: Charge) -> None:

@@ -21,6 +21,7 @@ Not covered: whether the records are true, which replaying them shows (`replay.p
 import hashlib
 import math
 from array import array
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, NamedTuple
@@ -65,6 +66,10 @@ StrictCharge = msgspec.defstruct(
 """A charge of known parts alone, none of them negative."""
 
 
+_encode = msgspec.json.Encoder().encode
+_read_any = msgspec.json.Decoder(dict[str, Any]).decode
+
+
 class EventLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An event as it is exported."""
 
@@ -104,6 +109,8 @@ class Audit:
     events: int = 0
     records: int = 0
     head: str = GENESIS
+    first: str = ""
+    """Hash of the first event; empty without any."""
     odd_times: list[str] = field(default_factory=list)
     """The first few events whose times cannot be, for a note."""
     odd_count: int = 0
@@ -133,6 +140,8 @@ class Audit:
                 record = read(line)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 raise self._refusal("record", "charged.jsonl", number, f"is no record: {error}") from error
+            if _encode(record) != line:  # a name twice, of which readers take either
+                raise self._refusal("record", "charged.jsonl", number, "can be read in more than one way")
             self._check_record(record, event, charge, number)
             self.records += 1
             yield Settled(event, charge, record, number)
@@ -146,7 +155,7 @@ class Audit:
         """Every event after it was checked, with its charge."""
         read = msgspec.json.Decoder(EventLine).decode
         read_charge: Callable[[str], Any] = msgspec.json.Decoder(StrictCharge).decode
-        encode, sha256, nothing = msgspec.json.encode, hashlib.sha256, Charge()
+        nothing = Charge()
         last = 0.0
         for number, line in events():
             try:
@@ -154,18 +163,9 @@ class Audit:
                 charge: Charge = read_charge(event.charge) if event.kind != "reserve" else nothing
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 raise self._refusal("event", "ledger.jsonl", number, f"is no event: {error}") from error
-            body = (event.seq, event.kind, event.key, event.attempt, event.purpose, event.at, event.charge)
-            if event.seq != number:
-                raise self._refusal(
-                    "sequence", "ledger.jsonl", number, f"event {event.seq} stands where {number} should"
-                )
-            if event.prev != self.head:
-                raise self._refusal(
-                    "chain", "ledger.jsonl", number, f"event {number} does not follow from the last"
-                )
-            if sha256(encode((*body, event.prev))).hexdigest() != event.hash:
-                raise self._refusal("hash", "ledger.jsonl", number, f"event {number} is not what was hashed")
+            self._check_link(event, line, number)
             self.head, self.events = event.hash, number
+            self.first = self.first or event.hash
             if event.purpose not in PURPOSES or not math.isfinite(event.at):
                 raise self._refusal(
                     "event", "ledger.jsonl", number, f"purpose {event.purpose!r:.80}, time {event.at!r}"
@@ -177,8 +177,29 @@ class Audit:
                 self._begin(event)
             else:
                 self._end(event, charge)
-            self.accountant.add(event.kind, event.purpose, charge)
+            self.accountant.add(event.kind, event.purpose, charge, event.at)
             yield event, charge
+        for (key, _), (purpose, _) in self._open.items():
+            self.accountant.leave_open(key, purpose)
+
+    def _check_link(self, event: EventLine, line: bytes, number: int) -> None:
+        """Whether an event follows from the last one, and says one thing alone."""
+        body = (event.seq, event.kind, event.key, event.attempt, event.purpose, event.at, event.charge)
+        if event.seq != number:
+            raise self._refusal(
+                "sequence", "ledger.jsonl", number, f"event {event.seq} stands where {number} should"
+            )
+        if event.prev != self.head:
+            raise self._refusal(
+                "chain", "ledger.jsonl", number, f"event {number} does not follow from the last"
+            )
+        if hashlib.sha256(_encode((*body, event.prev))).hexdigest() != event.hash:
+            raise self._refusal("hash", "ledger.jsonl", number, f"event {number} is not what was hashed")
+        names = 0 if event.kind == "reserve" else len(_read_any(event.charge))
+        if _encode(event) != line or event.charge.count(":") != names:  # one may stand there twice
+            raise self._refusal(
+                "event", "ledger.jsonl", number, f"event {number} can be read in more than one way"
+            )
 
     def _begin(self, event: EventLine) -> None:
         if event.charge:
@@ -248,31 +269,43 @@ class Audit:
     def _check_whole(self, events: Lines) -> None:
         """What only shows when everything has been read: duplicates and attempts out of turn."""
         begun, settled = _sorted(self._begun), _sorted(self._settled)
-        for hashes, what in ((begun, "reserved"), (settled, "settled")):
+        for hashes, kind, what in ((begun, "reserve", "reserved"), (settled, "settle", "settled")):
             twice = hashes[:-1][hashes[1:] == hashes[:-1]]
             if len(twice):
-                raise self._named(events, int(twice[0]), what)
-        for hashes, known, what in (
-            (_sorted(self._before), begun, "begins an attempt whose predecessor is not there"),
-            (_sorted(self._repeated), settled, "repeats what was never settled"),
+                raise self._named(events, kind, set(twice.tolist()), "duplicate", f"is {what} twice", after=1)
+        for hashes, known, kind, what in (
+            (_sorted(self._before), begun, "reserve", "begins an attempt whose predecessor is not there"),
+            (_sorted(self._repeated), settled, "repeated", "repeats what was never settled"),
         ):
-            lost = hashes[~np.isin(hashes, known)]
-            if len(lost):
-                raise self._refusal("attempt", "ledger.jsonl", self.events, f"an event {what}")
+            lost = set(hashes[~np.isin(hashes, known)].tolist())
+            if lost:
+                raise self._named(events, kind, lost, "attempt", what)
 
-    def _named(self, events: Lines, wanted: int, what: str) -> Refusal:
-        """The refusal for the second event with a hash, found by reading again."""
-        kind, seen = ("reserve" if what == "reserved" else "settle"), False
+    def _named(
+        self, events: Lines, kind: str, wanted: set[int], code: str, what: str, *, after: int = 0
+    ) -> Refusal:
+        """The refusal for the first event of a kind with one of these hashes, found by reading again.
+
+        Args:
+            events: anew.
+            kind: of the event.
+            wanted: hashes of keys; of a reservation, of its attempt, or of the one before where that is lost.
+            code: of the finding.
+            what: said of the event.
+            after: how many with the same hash come before it.
+        """
+        seen: Counter[int] = Counter()
         for number, line in events():
             event = msgspec.json.decode(line, type=EventLine)
-            same = hash((event.key, event.attempt)) if kind == "reserve" else hash(event.key)
-            if event.kind == kind and same == wanted:
-                if seen:
-                    return self._refusal(
-                        "duplicate", "ledger.jsonl", number, f"{event.key!r} is {what} twice"
-                    )
-                seen = True
-        raise AssertionError("a duplicate that is not there when read again")
+            if event.kind != kind:
+                continue
+            attempt = event.attempt if code == "duplicate" else event.attempt - 1
+            name = hash((event.key, attempt)) if kind == "reserve" else hash(event.key)
+            if name in wanted:
+                if seen[name] == after:
+                    return self._refusal(code, "ledger.jsonl", number, f"{event.key!r} {what}")
+                seen[name] += 1
+        raise AssertionError("a fault that is not there when read again")
 
     def _odd(self, number: int, what: str) -> None:
         self.odd_count += 1

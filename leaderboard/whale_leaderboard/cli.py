@@ -5,7 +5,8 @@
     whale-leaderboard build leaderboard/submissions --out site
 
 Exit codes: 0 verified, or done; 1 findings that refuse the bundle; 2 misuse, with one line that says what;
-3 infrastructure: a tool, a server or the disk failed, which says nothing about the bundle; 130 interrupted.
+3 infrastructure: a tool, a server or the disk failed; 4 this machine cannot verify, for it lacks data or
+cannot confine what a bundle runs; 130 interrupted. Neither 3 nor 4 says anything about a bundle.
 
 Not covered: what the pages are, see `site/`.
 """
@@ -35,6 +36,9 @@ app = typer.Typer(
 )
 
 _EVERY_SECONDS = 10.0
+
+CANNOT_VERIFY = 4
+"""Exit code where this machine lacks what verifying needs."""
 
 
 @app.command("pack")
@@ -72,13 +76,13 @@ def verify_command(
     out: Annotated[Path | None, typer.Option(help="Write the report there too, as JSON.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
-    """Verify a submission; exit code 1 if anything refuses it."""
+    """Verify a submission; exit code 1 if anything refuses it, 4 if it cannot be verified here."""
     import msgspec
 
     from whale_envs.errors import UsageError
     from whale_leaderboard.verify import verify
 
-    with _progress() as say:
+    with _able(), _progress() as say:
         report = verify(bundle, level=level, model=model, base_url=base_url, seconds=seconds, say=say)
     text = msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n"
     if out is not None:
@@ -126,7 +130,7 @@ def build_command(
 
     if level not in (1, 2):
         raise UsageError(f"a site is built at level 1 or 2, got {level}")
-    with _progress() as say:
+    with _able(), _progress() as say:
         results = build(submissions, out, level=level, say=say)
     typer.echo(f"{out / 'index.html'}: {len(results['entries'])} entries in {len(results['tracks'])} tracks")
 
@@ -161,6 +165,18 @@ def _show(bundle: Path, report: "Report") -> None:
         counts = {n: getattr(report.replay, n) for n in report.replay.__struct_fields__}
         typer.echo("replay: " + ", ".join(f"{count} {name}" for name, count in counts.items() if count))
     typer.echo(f"{bundle}: {report.badge} (level {report.level} of {report.asked})")
+
+
+@contextmanager
+def _able() -> "Iterator[None]":
+    """Ends the command where this machine cannot verify, with an exit code of its own."""
+    from whale_leaderboard.report import CannotVerifyError
+
+    try:
+        yield
+    except CannotVerifyError as error:
+        typer.echo(f"whale-leaderboard: cannot verify here: {' '.join(str(error).split())}", err=True)
+        raise typer.Exit(CANNOT_VERIFY) from error
 
 
 @contextmanager

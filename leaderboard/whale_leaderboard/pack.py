@@ -13,28 +13,23 @@ Not covered: sending a submission anywhere.
 """
 
 import hashlib
-import os
 import shutil
 import tempfile
 import tomllib
-from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from whale_bench.export.files import fresh
 from whale_bench.export.ledger import write_events
-from whale_bench.ledger import GENESIS, Ledger
 from whale_bench.records import Rollout
 from whale_bench.statistics import mean_at_k
 from whale_bench.store import RunStore
 from whale_envs import UsageError, __version__, load_examples
-from whale_leaderboard.accounting import Account, Accountant, budget_of, size_of, together
+from whale_leaderboard.accounting import Account, budget_of, size_of, together
 from whale_leaderboard.archive import Bundle, write_archive
-from whale_leaderboard.audit import StrictCharge
 from whale_leaderboard.digests import package_digest
 from whale_leaderboard.layout import (
     MANIFEST,
@@ -49,6 +44,7 @@ from whale_leaderboard.layout import (
     RunCard,
     Track,
 )
+from whale_leaderboard.packing import first_events, read_ledger, write_ordered
 from whale_leaderboard.report import Finding, Refusal
 from whale_leaderboard.rows import charged_of, digest_of
 from whale_leaderboard.runs import Say
@@ -98,6 +94,13 @@ def pack(
                 raise UsageError(
                     f"{store.folder}: its {name} is {store.settings.get(name)!r}, that of {run} is "
                     f"{stores[0].settings[name]!r}"
+                )
+    begun: dict[str, RunStore] = {}
+    for store in stores:
+        for first in first_events(store):
+            if (same := begun.setdefault(first.hash, store)) is not store:
+                raise UsageError(
+                    f"{store.folder} and {same.folder} are one run: their ledgers begin with one event"
                 )
     with fresh(out) as temporary, tempfile.TemporaryDirectory(prefix="whale-pack-") as scratch:
         folder = Path(scratch) / "bundle" if out.name.endswith(ARCHIVE) else temporary
@@ -182,8 +185,8 @@ class _Packer:
         folder.mkdir(parents=True)
         shutil.copyfile(store.folder / "run.toml", folder / "run.toml")
         write_events(store, folder / "ledger.jsonl")
-        order, purposes, accountant, events, head = _read_ledger(store)
-        _write_ordered(
+        order, purposes, accountant, events, head = read_ledger(store)
+        write_ordered(
             (
                 (
                     order[row.key],
@@ -202,7 +205,7 @@ class _Packer:
                 sample.offer(key)
         chosen = {key: rank for rank, key in enumerate(sample.chosen())}
         harnesses: set[str] = set()
-        _write_ordered(
+        write_ordered(
             self._chosen(store, chosen, harnesses),
             folder / "samples.jsonl",
             len(chosen),
@@ -240,7 +243,7 @@ class _Packer:
                     yield place, line
 
         names = {place: f"sample {n} of {example_id}" for (example_id, n), place in places.items()}
-        _write_ordered(
+        write_ordered(
             rows(),
             self.folder / TEST,
             len(places),
@@ -279,25 +282,6 @@ class _Packed:
 _SETTINGS = ("domain", "tier", "profile", "model", "weights_id", "harness_id", "fixture", "examples_id")
 
 
-def _read_ledger(store: RunStore) -> tuple[dict[str, int], list[str], Accountant, int, str]:
-    """(place of each settled rollout's key, purposes by place, sums, events, hash of the last)."""
-    order: dict[str, int] = {}
-    purposes: list[str] = []
-    accountant, events, head = Accountant(), 0, GENESIS
-    decode = msgspec.json.Decoder(StrictCharge).decode
-    with Ledger(store.folder / "ledger.sqlite", readonly=True) as ledger:
-        for event in ledger.events():
-            events, head = event.seq, event.hash
-            if event.kind == "reserve":
-                continue
-            charge: Any = decode(event.charge)
-            accountant.add(event.kind, event.purpose, charge)
-            if event.kind == "settle" and charge.rollouts:
-                order[event.key] = len(purposes)
-                purposes.append(event.purpose)
-    return order, purposes, accountant, events, head
-
-
 def _lines(store: RunStore, wanted: dict[str, int] | None) -> Iterator[tuple[Rollout, bytes]]:
     """The wanted rollouts of a run, each with the line that stands for it in a bundle."""
     for row in store.rollouts():
@@ -310,28 +294,6 @@ def _lost(store: RunStore, keys: dict[str, int], place: int) -> UsageError:
     return UsageError(
         f"{store.folder}: {key!r} is charged, but its rollout is not there; resume the run, then pack it"
     )
-
-
-def _write_ordered(
-    lines: Iterator[tuple[int, bytes]], out: Path, count: int, lost: Callable[[int], UsageError]
-) -> int:
-    """Writes lines by their place in [0, count), whatever order they come in; returns how many.
-
-    Raises:
-        UsageError: `lost(place)` for the first place without a line.
-    """
-    starts, lengths = array("q", [-1]) * count, array("q", [0]) * count
-    with tempfile.TemporaryFile(dir=out.parent) as scattered, out.open("wb") as ordered:
-        at = 0
-        for place, line in lines:
-            starts[place], lengths[place] = at, len(line)
-            at += scattered.write(line)
-        scattered.flush()
-        for place in range(count):
-            if starts[place] < 0:
-                raise lost(place)
-            ordered.write(os.pread(scattered.fileno(), lengths[place], starts[place]) + b"\n")
-    return count
 
 
 def _file(path: Path) -> File:

@@ -4,15 +4,19 @@
     board.tracks[0].entries[0].rank
 
 An entry is ranked if it is verified at level 1 or higher, is no fixture, and its agent was selected on dev
-or had nothing to select (`selection.py`). Others stand below, with the reason. Entries are ordered by
-mean@8. One whose 95% interval reaches that of the best entry of its rank shares the rank: the order within
-a rank says nothing. Every two entries of a track are compared on the same examples, by the sign-flip test of
-their paired means; with many entries some p-values are small by chance, and none is corrected for that.
+or had nothing to select (`selection.py`). Others stand below, with the reason. An entry's rank is one more
+than the number of ranked entries of its track whose 95% interval lies wholly above its own: the rule by
+which arenas rank models by intervals. So equal ranks are ties, an entry is compared with all above it and
+not with one leader alone, and a wide interval may rank an entry before one with a better mean. Entries
+stand by rank, within a rank by mean@8, which says nothing there. Every two entries of a track are compared
+on the same examples, by the sign-flip test of their paired means; with many entries some p-values are
+small by chance, and none is corrected for that.
 
 Not covered: entries of different tracks, which are not of one thing.
 """
 
 import tomllib
+from bisect import bisect_right
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
@@ -117,6 +121,16 @@ def why_not(report: Report) -> str:
     return ""
 
 
+def ranks(intervals: Sequence[tuple[float, float]]) -> list[int]:
+    """The rank of each (low, high), from 1: one more than the number of intervals wholly above it.
+
+    >>> ranks([(0.6, 0.8), (0.4, 0.55), (0.2, 0.7)])
+    [1, 2, 1]
+    """
+    lows = sorted(low for low, _ in intervals)
+    return [1 + len(lows) - bisect_right(lows, high) for _, high in intervals]
+
+
 @cache
 def paper_rows() -> tuple[PaperRow, ...]:
     """What the paper reports; never ranked."""
@@ -144,13 +158,10 @@ def _names(track: Track) -> tuple[str, ...]:
 def _track(reports: list[Report]) -> TrackBoard:
     ordered = sorted(reports, key=lambda report: (-_score(report).mean, report.bundle))
     ranked = [report for report in ordered if not why_not(report)]
-    entries: list[Entry] = []
-    leader, place = ranked[0] if ranked else None, 1
-    for number, report in enumerate(ranked, start=1):
-        assert leader is not None
-        if _score(report).high < _score(leader).low:
-            leader, place = report, number
-        entries.append(_entry(report, place))
+    places = ranks([(_score(report).low, _score(report).high) for report in ranked])
+    by_rank = sorted(zip(places, ranked, strict=True), key=lambda pair: pair[0])  # stable: then by mean
+    ranked = [report for _, report in by_rank]
+    entries = [_entry(report, place) for place, report in by_rank]
     entries += [_entry(report, None) for report in ordered if why_not(report)]
     assert reports[0].track is not None
     return TrackBoard(

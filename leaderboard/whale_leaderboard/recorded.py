@@ -1,6 +1,6 @@
 """What a recorded rollout offers in place of the outside world: its model, its own agent, its judge.
 
-    backend = RecordedBackend(row)
+    backend = RecordedBackend(row, native=False)
     agent = Agent(backend, harness)
     again = await rollout(task, agent, example, sample=row.sample, seed=row.seed, key=row.key)
 
@@ -21,6 +21,7 @@ from whale_bench.records import Rollout, Segment
 from whale_envs.errors import AgentError, HarnessError, ModelError
 from whale_envs.search_qa import Judgement
 from whale_envs.text import split_thinking
+from whale_leaderboard.sampled import unsampled
 
 MODEL_FAILED = ("context_length", "content_filter", "chat_template")
 HARNESS_FAILED = ("harness_error", "harness_timeout")
@@ -34,11 +35,17 @@ class Diverged(Exception):  # noqa: N818 - not an error of this program
 
 
 class RecordedBackend(Backend):
-    """Answers with the recorded generations, each only to the request it was the answer to."""
+    """Answers with the recorded generations, each only to the request it was the answer to.
+
+    Args:
+        row: the rollout.
+        native: whether its backend gives tool calls.
+    """
 
     fixture = False
 
-    def __init__(self, row: Rollout) -> None:
+    def __init__(self, row: Rollout, *, native: bool) -> None:
+        self._native = native
         self.name = self.weights_id = row.weights_id
         self._row = row
         self.calls = 0
@@ -52,8 +59,8 @@ class RecordedBackend(Backend):
         if why := _differs(request, segment):
             raise Diverged(f"call {number + 1}: {why}")
         thinking, text = split_thinking(segment.text)
-        if segment.reply is not None and segment.reply.strip() not in segment.text:
-            raise Diverged(f"call {number + 1}: its final text does not stand in what was sampled")
+        if why := unsampled(segment, native=self._native):
+            raise Diverged(f"call {number + 1}: {why}")
         return Generation(
             text=text if segment.reply is None else segment.reply,
             reasoning=thinking if segment.reasoning is None else segment.reasoning,

@@ -1,22 +1,20 @@
 """Tools in a replay: made again, and compared with what they gave then.
 
-    interpreter = ReplayedInterpreter(row, sandbox)
+    interpreter = ReplayedInterpreter(row, sandbox, trials)
     await interpreter.run(code)                          # the recorded result; `interpreter.apart` counts
 
-A Python program that gives another result than recorded is run again, several times. Where one of these
-runs gives the recorded result, or they differ among themselves, or the program reads what varies (time,
-randomness, ids, hashes, the machine), or either end was a limit's doing, the result varies: it is counted
-apart, and the replay goes on with the recorded one. Otherwise the recorded result is not what the program
-gives: `Diverged`.
+A Python program that gives another result than recorded is tried further (`varying.py`). Where its results
+vary so that the recorded one may be one of them, it is counted apart, and the replay goes on with the
+recorded one. Otherwise the recorded result is not what the program gives: `Diverged`.
 
 A search of an index that is not here gives what is recorded.
 
-Not covered: results of another version of Python or of a library, which differ as false ones do.
+Not covered: how results vary, see `varying.py`.
 """
 
 import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import msgspec
 
@@ -26,27 +24,9 @@ from whale_envs.math_python.tools import TIMEOUT_S, Interpreter, Result, read_ca
 from whale_envs.retrieval.base import Hit, Passage
 from whale_envs.search_qa.tools import NO_RESULTS
 from whale_leaderboard.recorded import Diverged, text_differs
+from whale_leaderboard.varying import Trials, ran, recorded_of
 
-AGAIN = 8
-"""Further runs of a program whose result is another one."""
-
-_VARIES = re.compile(
-    r"\b(?:time|datetime|date|random|randint|randrange|choice|shuffle|sample|seed|uuid\w*|secrets|urandom|"
-    r"id|hash|getpid|perf_counter|process_time|monotonic|clock|platform|uname|socket|threading|"
-    r"multiprocessing|os|sys|environ|locale|set|frozenset|resource|tracemalloc|gc|object|repr)\b"
-)
-"""Words without which no two runs of a program on one machine differ."""
-
-_LIMITS = ("timed_out", "memory", "output_limit", "crashed")
 _DOCUMENT = re.compile(r"Document \d+: (.*)")
-
-
-class _Ran(NamedTuple):
-    """A result as the environment reads it."""
-
-    ok: bool
-    status: str
-    text: str
 
 
 class ReplayedInterpreter:
@@ -55,10 +35,11 @@ class ReplayedInterpreter:
     Args:
         row: the rollout.
         real: what runs programs.
+        trials: what tells whether results vary.
     """
 
-    def __init__(self, row: Rollout, real: Interpreter) -> None:
-        self._real = real
+    def __init__(self, row: Rollout, real: Interpreter, trials: Trials) -> None:
+        self._real, self._trials = real, trials
         self._steps = [step for step in row.steps if _code(step) is not None]
         self._codes: list[str] = []
         self.calls = self.apart = 0
@@ -70,29 +51,19 @@ class ReplayedInterpreter:
         self.calls += 1
         self._codes.append(code)
         result = await self._real.run(code, session=session, timeout_s=timeout_s)
-        recorded = _recorded(step)
-        if _same(result, recorded):
+        first, recorded = ran(result), recorded_of(step)
+        if first == recorded:
             return result
-        if recorded.status in _LIMITS or result.status in _LIMITS or _VARIES.search(code):
-            self.apart += 1
-        elif not await self._varies(result, recorded, session is not None, timeout_s):
-            said = text_differs("result", result.text, step.observation)
-            raise Diverged(f"Python call {self.calls}: {said}")
-        else:
-            self.apart += 1
+        kept = session is not None
+        if not await self._trials.explain(self._codes, recorded, first, kept=kept, timeout_s=timeout_s):
+            differs = (
+                f"ends as {first.status}, {recorded.status} is recorded"
+                if first.text == recorded.text
+                else text_differs("result", first.text, recorded.text)
+            )
+            raise Diverged(f"Python call {self.calls}: {differs}")
+        self.apart += 1
         return recorded
-
-    async def _varies(self, first: Result, recorded: _Ran, kept: bool, timeout_s: float) -> bool:
-        """Whether further runs give the recorded result, or differ."""
-        for number in range(AGAIN):
-            session = f"replay-{id(self)}-{number}" if kept else None
-            for code in self._codes if kept else self._codes[-1:]:
-                result = await self._real.run(code, session=session, timeout_s=timeout_s)
-            if session is not None:
-                self._real.forget_session(session)
-            if _same(result, recorded) or not _same(result, _Ran(first.ok, first.status, first.text)):
-                return True
-        return False
 
     def forget_session(self, session: str) -> None:
         self._real.forget_session(session)
@@ -157,15 +128,6 @@ def _code(step: Step) -> str | None:
         return None
     code, problem = read_call(call)
     return None if problem else code
-
-
-def _recorded(step: Step) -> _Ran:
-    ok = step.event == "ok"
-    return _Ran(ok, "finished" if step.event in ("ok", "error") else step.event, step.observation)
-
-
-def _same(result: Result, recorded: _Ran) -> bool:
-    return (result.ok, result.status, result.text) == (recorded.ok, recorded.status, recorded.text)
 
 
 def _result_text(step: Step) -> str | None:

@@ -24,8 +24,8 @@ from typing import Any
 from whale_bench.engine import Agent, LostRolloutError, Task, rollout
 from whale_bench.harness.host import HarnessHost, load_harness, shipped_harnesses
 from whale_bench.records import Rollout
-from whale_envs import ExampleSet, InfrastructureError, UsageError, get_domain, load_examples
-from whale_envs.errors import RolloutError
+from whale_envs import ExampleSet, InfrastructureError, UsageError, get_domain
+from whale_envs.errors import RolloutError, UnconfinedError
 from whale_leaderboard.comparing import failed_otherwise, first_difference
 from whale_leaderboard.digests import source_digest
 from whale_leaderboard.layout import MOST_ROLLOUT, TEST
@@ -38,7 +38,9 @@ from whale_leaderboard.recorded import (
 from whale_leaderboard.recorded_tools import CountingRetriever, RecordedRetriever, ReplayedInterpreter
 from whale_leaderboard.report import Finding, Replay
 from whale_leaderboard.rows import read_plain
-from whale_leaderboard.runs import Run, Say
+from whale_leaderboard.runs import Run, Say, examples_here
+from whale_leaderboard.sampled import gives_tool_calls
+from whale_leaderboard.varying import Trials
 from whale_leaderboard.wellformed import Entry
 
 MOST_FINDINGS = 20
@@ -64,6 +66,7 @@ class _World:
 
     entry: Entry
     interpreter: Any = None
+    trials: Any = None
     retriever: Any = None
     done: Replayed = field(default_factory=Replayed)
     played: int = 0
@@ -79,7 +82,7 @@ async def replay(entry: Entry, *, seconds: float, say: Say = lambda _what, _coun
 
     Raises:
         InfrastructureError: a tool of this machine failed.
-        UsageError: this machine cannot confine programs or build the index.
+        UnconfinedError: this machine cannot confine programs or harnesses.
     """
     world = _World(entry)
     try:
@@ -126,6 +129,7 @@ async def _open_tools(world: _World, stack: AsyncExitStack) -> None:
 
         await asyncio.to_thread(warm_up)
         world.interpreter = await stack.enter_async_context(open_interpreter())
+        world.trials = await stack.enter_async_context(Trials(world.interpreter))
     if "search" in tools and any(not run.plan.closed_book for run in world.entry.runs):
         from whale_envs.search_qa.retrievers import open_retriever
 
@@ -143,6 +147,8 @@ async def _play_batch(
     async with AsyncExitStack() as stack:
         try:
             harness = await _open_harness(world, harness_id, stack)
+        except UnconfinedError:  # says nothing about the harness
+            raise
         except UsageError as error:
             why = str(error).replace(str(world.entry.bundle.folder), "")
             world.done.findings.append(_finding("harness", f"harnesses/{harness_id}", why))
@@ -184,7 +190,7 @@ async def _play(world: _World, run: Run, harness: HarnessHost | None, place: str
     if harness is None:
         agent = RecordedAgent(row, dict(run.settings.get("env_options", {})))
     else:
-        agent = Agent(RecordedBackend(row), harness)
+        agent = Agent(RecordedBackend(row, native=gives_tool_calls(plan)), harness)
     try:
         example = examples.by_id(row.example_id)
         again = await rollout(task, agent, example, sample=row.sample, seed=row.seed, key=row.key)
@@ -194,6 +200,8 @@ async def _play(world: _World, run: Run, harness: HarnessHost | None, place: str
         why, apart = str(error), False
     except LostRolloutError as error:
         raise InfrastructureError(f"{place}: {error}") from error
+    except UnconfinedError:
+        raise
     except (UsageError, RolloutError) as error:
         why, apart = str(error), False
     if why:
@@ -218,7 +226,7 @@ def _examples(entry: Entry, key: str, run: Run) -> ExampleSet[Any]:
         return entry.examples
     purposes = ("weight", "harness", "dev") if record.purpose == "smoke" else (record.purpose,)
     for purpose in purposes:
-        examples = load_examples(entry.manifest.domain, entry.manifest.tier, purpose)
+        examples = examples_here(entry.manifest.domain, entry.manifest.tier, purpose)
         if record.example_id in examples.ids:
             return examples
     raise AssertionError("an example that level 1 has found in its split is in none")
@@ -233,7 +241,9 @@ class _Tools:
         self._retriever: CountingRetriever | RecordedRetriever | None = None
         self._judge: RecordedJudge | None = None
         if world.interpreter is not None:
-            self._interpreter = self.resources["interpreter"] = ReplayedInterpreter(row, world.interpreter)
+            self._interpreter = self.resources["interpreter"] = ReplayedInterpreter(
+                row, world.interpreter, world.trials
+            )
         if "search" not in get_domain(run.plan.domain).tools:
             return
         if run.plan.closed_book:

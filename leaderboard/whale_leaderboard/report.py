@@ -13,6 +13,7 @@ from typing import Literal
 import msgspec
 
 from whale_bench.statistics import Score
+from whale_envs.errors import InfrastructureError
 from whale_leaderboard.accounting import Account
 from whale_leaderboard.curve import Point
 from whale_leaderboard.layout import Manifest, Track
@@ -51,6 +52,10 @@ class Refusal(Exception):  # noqa: N818 - not an error of this program
     def __init__(self, level: int, code: str, place: str, message: str) -> None:
         super().__init__(message)
         self.finding = Finding(level=level, code=code, place=place, message=message, refuses=True)
+
+
+class CannotVerifyError(InfrastructureError):
+    """What verifying needs is not on this machine; that says nothing about the bundle."""
 
 
 class Replay(msgspec.Struct, frozen=True, kw_only=True):

@@ -136,7 +136,7 @@ def _facts(report: Report) -> dict[str, Any]:
         },
         "selection": report.selection,
         "account": msgspec.to_builtins(report.account),
-        "money": msgspec.to_builtins(money_of(report.manifest, report.account)),
+        "money": msgspec.to_builtins(money_of(report.account)),
         "means": list(report.means),
         "curve": {
             "points": msgspec.to_builtins(report.curve),

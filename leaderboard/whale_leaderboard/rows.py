@@ -23,6 +23,9 @@ from whale_leaderboard.layout import Charged
 MOST_CHARS = 256
 """Characters that one token may stand for, before its count cannot be true."""
 
+_A_CALL = 1
+"""Tokens' worth of characters around the name and the arguments of a tool call."""
+
 _Id = Annotated[str, Meta(min_length=1, max_length=512)]
 _Count = Annotated[int, Meta(ge=0, le=2**53)]
 _Share = Annotated[float, Meta(ge=0.0, le=1.0)]
@@ -141,8 +144,9 @@ def impossible_tokens(row: Rollout, *, per_turn: int | None, budget: int | None)
         if count is None:
             continue
         total += count
-        if len(segment.text) > MOST_CHARS * count:
-            return f"call {number} samples {len(segment.text):,} characters with {count} tokens"
+        written = len(segment.text) + sum(len(str(call.get("function", ""))) for call in segment.tool_calls)
+        if written > MOST_CHARS * (count + _A_CALL * len(segment.tool_calls)):
+            return f"call {number} samples {written:,} characters with {count} tokens"
         if per_turn is not None and count > per_turn:
             return f"call {number} samples {count} tokens, at most {per_turn} were allowed"
     if budget is not None and total > budget and row.stop_condition != "assistant_token_budget":

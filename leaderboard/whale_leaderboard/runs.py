@@ -10,19 +10,19 @@ Not covered: the whole rollouts, which `wellformed.py` holds against their recor
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any
 
 from whale_bench.ledger import Charge
 from whale_bench.plan import EvalPlan, plan_of
 from whale_bench.store import RunStore
-from whale_envs import SPLITS, UsageError, load_examples
-from whale_leaderboard.accounting import Account
+from whale_envs import SPLITS, ExampleSet, UsageError, load_examples
+from whale_leaderboard.accounting import Account, Accountant
 from whale_leaderboard.archive import Bundle
 from whale_leaderboard.audit import Audit
 from whale_leaderboard.layout import MOST_EVENT, MOST_TOML, Charged, K, Manifest
-from whale_leaderboard.report import Refusal
+from whale_leaderboard.report import CannotVerifyError, Refusal
 from whale_leaderboard.sampling import Sample, commitment
 from whale_leaderboard.selection import DevScores
 
@@ -70,7 +70,19 @@ class Splits(Mapping[str, Collection[str]]):
 @cache
 def split_ids(domain: str, tier: str, split: str) -> frozenset[str]:
     """Ids of a split's examples."""
-    return frozenset(load_examples(domain, tier, split).ids)
+    return frozenset(examples_here(domain, tier, split).ids)
+
+
+def examples_here(domain: str, tier: str, split: str) -> ExampleSet[Any]:
+    """The examples of a split that is known.
+
+    Raises:
+        CannotVerifyError: their data is not on this machine.
+    """
+    try:
+        return load_examples(domain, tier, split)
+    except UsageError as error:
+        raise CannotVerifyError(f"{domain}/{tier}/{split} is not on this machine: {error}") from error
 
 
 @dataclass(slots=True)
@@ -84,15 +96,19 @@ class Reader:
     tested: dict[str, tuple[Charged, Charge]]
     """Test rollouts of the first run, by key."""
     say: Say
+    _begun: dict[str, str] = field(default_factory=dict)
+    """Place of each run, by the hash of its ledger's first event: two with the same one are one run."""
 
     def read(self, number: int) -> Run:
         place, card = f"runs/{number}", self.manifest.runs[number]
         plan, settings = _read_plan(self.bundle, self.manifest, number)
-        audit = Audit(place, self.splits)
+        judge = settings.get("judge")
+        audit = Audit(place, self.splits, Accountant(judge if isinstance(judge, str) else None))
         names = f"{place}/ledger.jsonl", f"{place}/charged.jsonl"
         sample = Sample(commitment(*(self.manifest.files[name].sha256 for name in names)))
         kept: dict[str, tuple[Charged, Charge]] = {}
         events, records = (partial(self.bundle.lines, name, MOST_EVENT) for name in names)
+        self.dev.begin(card.head)
         for settled in audit.settlements(events, records):
             record = settled.record
             if number == 0 and record.purpose == "test":
@@ -100,7 +116,7 @@ class Reader:
                 self.tested[record.key] = (record, settled.charge)
             else:
                 _offer(sample, kept, record, settled.charge)
-                self.dev.add(record)
+                self.dev.add(record, settled.event.at)
             if settled.number % _EVERY == 0:
                 self.say(f"{place}: charged rollouts", settled.number)
         if (card.events, card.records, card.head) != (audit.events, audit.records, audit.head):
@@ -110,6 +126,10 @@ class Reader:
                 f"{place}/ledger.jsonl:{audit.events}",
                 f"ends after {audit.events} events and {audit.records} records at {audit.head[:12]}…, the "
                 f"manifest has {card.events}, {card.records} and {card.head[:12]}…",
+            )
+        if audit.first and (same := self._begun.setdefault(audit.first, place)) != place:
+            raise Refusal(
+                1, "same_run", f"{place}/ledger.jsonl:1", f"it begins with the event that {same} begins with"
             )
         whole = {key: kept[key] for key in sample.chosen()}
         return Run(number, settings, plan, audit.accountant.account(), audit, whole)

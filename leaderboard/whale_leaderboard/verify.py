@@ -6,7 +6,8 @@
 Levels: 1 well-formed (`wellformed.py`), 2 replayed (`replay.py`, with `suspicions.py` before it and
 `canaries.py` after), 3 reproduced (`reproduce.py`). A level is reached when it and all below it refuse
 nothing; after a refusal nothing higher is tried. An own agent whose model calls nobody metered stays at level
-1, and in the open track; any other own agent stays at level 1, too, for its actions are its author's word.
+1, and in the open track; any other own agent stays at level 1, too, for its actions are its author's word;
+and so does an entry of which more Python results vary than `MOST_VARY` and `FEW` allow.
 
 Not covered: whether an entry may be ranked, see `ranking.py`.
 """
@@ -16,12 +17,21 @@ from pathlib import Path
 
 from whale_bench.models.registry import load_backend
 from whale_envs import UsageError, __version__
+from whale_envs.errors import UnconfinedError
 from whale_leaderboard.archive import open_bundle
 from whale_leaderboard.canaries import canaries
 from whale_leaderboard.digests import package_digest
-from whale_leaderboard.layout import MOST_BYTES
+from whale_leaderboard.layout import MOST_BYTES, TEST
 from whale_leaderboard.replay import replay
-from whale_leaderboard.report import UNPINNED, Finding, Refusal, Replay, Report, Reproduction
+from whale_leaderboard.report import (
+    UNPINNED,
+    CannotVerifyError,
+    Finding,
+    Refusal,
+    Replay,
+    Report,
+    Reproduction,
+)
 from whale_leaderboard.reproduce import NotReproducedError, reproduce
 from whale_leaderboard.runs import Say
 from whale_leaderboard.suspicions import suspicions
@@ -30,6 +40,11 @@ from whale_leaderboard.wellformed import Entry, check
 LEVELS = (1, 2, 3)
 SECONDS = 4 * 3600.0
 """Most wall time of level 2's replay, and of its canaries."""
+
+MOST_VARY = 0.1
+"""Share of an entry's Python calls whose results may be taken as recorded at level 2, because they vary."""
+FEW = 0.01
+"""Such calls for each rollout that are few enough whatever their share."""
 
 
 def verify(
@@ -54,7 +69,8 @@ def verify(
         say: told how far it is.
 
     Raises:
-        UsageError: there is no bundle, or the level cannot be tried here.
+        UsageError: there is no bundle, or the level cannot be tried so.
+        CannotVerifyError: this machine lacks the data or cannot confine what a bundle runs.
         InfrastructureError: something of this machine or of the model's server failed.
     """
     if level not in LEVELS:
@@ -86,9 +102,11 @@ def verify(
         found.append(refusal.finding)
     except Refusal as refusal:
         found.append(refusal.finding)
+    except UnconfinedError as error:
+        raise CannotVerifyError(str(error)) from error
     if entry is None:
         return Report(bundle="", asked=level, level=0, findings=tuple(found), verifier=_verifier())
-    reached = _capped(entry, reached, found)
+    reached = _capped(entry, reached, replayed, found)
     manifest = entry.manifest
     return Report(
         bundle=entry.digest,
@@ -139,8 +157,8 @@ def _note_version(entry: Entry, found: list[Finding]) -> None:
         )
 
 
-def _capped(entry: Entry, reached: int, found: list[Finding]) -> int:
-    """The level of an entry whose actions are its author's word."""
+def _capped(entry: Entry, reached: int, replayed: Replay | None, found: list[Finding]) -> int:
+    """The level of an entry of which too much is its author's word."""
     if reached > 1 and not entry.metered:
         found.append(
             _note("unmetered", "manifest.json", "its agent's model calls are unknown: level 1 at most")
@@ -149,7 +167,17 @@ def _capped(entry: Entry, reached: int, found: list[Finding]) -> int:
     if reached > 1 and entry.manifest.own_agent:
         found.append(_note("own_agent", "manifest.json", "its program is in no bundle: level 1 at most"))
         return 1
+    if reached > 1 and replayed is not None and too_varied(replayed):
+        said = f"{replayed.python_apart} of {replayed.python_calls} Python results vary: level 1 at most"
+        found.append(_note("varies", TEST, said))
+        return 1
     return reached
+
+
+def too_varied(replayed: Replay) -> bool:
+    """Whether more Python results were taken as recorded than a replay may rest on."""
+    most = max(MOST_VARY * replayed.python_calls, FEW * replayed.replayed)
+    return replayed.python_apart > most
 
 
 def _note_conditions(entry: Entry, found: list[Finding]) -> None:

@@ -21,7 +21,7 @@ import msgspec
 from whale_bench.ledger import Charge
 from whale_bench.records import Rollout
 from whale_bench.statistics import Score, mean_at_k
-from whale_envs import ExampleSet, UsageError, get_domain, load_examples
+from whale_envs import ExampleSet, UsageError, get_domain
 from whale_leaderboard.accounting import Account, budget_of, size_of, together
 from whale_leaderboard.archive import Bundle
 from whale_leaderboard.digests import examples_digest
@@ -38,7 +38,7 @@ from whale_leaderboard.layout import (
 )
 from whale_leaderboard.report import Finding, Refusal
 from whale_leaderboard.rows import difference, digest_of, read_rollout
-from whale_leaderboard.runs import Reader, Run, Say, Splits
+from whale_leaderboard.runs import Reader, Run, Say, Splits, examples_here
 from whale_leaderboard.selection import DevScores
 
 
@@ -72,7 +72,7 @@ def check(bundle: Bundle, notes: list[Finding], say: Say = lambda _what, _count:
 
     Raises:
         Refusal: the first fault.
-        UsageError: the data of the bundle's tier is not on this machine.
+        CannotVerifyError: the data of the bundle's tier is not on this machine.
     """
     raw = bundle.read(MANIFEST, MOST_MANIFEST)
     manifest = _read_manifest(raw)
@@ -83,9 +83,15 @@ def check(bundle: Bundle, notes: list[Finding], say: Say = lambda _what, _count:
     tested: dict[str, tuple[Charged, Charge]] = {}
     reader = Reader(bundle, manifest, splits, dev, tested, say)
     runs = [reader.read(number) for number in range(len(manifest.runs))]
-    if unsettled := len(examples) * K - len(tested):
+    there = {(record.example_id, record.sample) for record, _ in tested.values()}
+    lost = [(id_, n) for id_ in examples.ids for n in range(K) if (id_, n) not in there]
+    if lost:
+        first = f"sample {lost[0][1]} of example {lost[0][0]!r}"
         raise Refusal(
-            1, "incomplete", "runs/0/charged.jsonl", f"{unsettled} test rollouts were never charged"
+            1,
+            "incomplete",
+            "runs/0/charged.jsonl",
+            f"{len(lost)} test rollouts were never charged, {first} the first",
         )
     harnesses = _check_harnesses(bundle, manifest)
     account = together([run.account for run in runs])
@@ -151,7 +157,7 @@ def _pinned(manifest: Manifest) -> ExampleSet[Any]:
             raise UsageError(f"{manifest.domain} has no tier {manifest.tier!r}")
     except UsageError as error:
         raise Refusal(1, "track", MANIFEST, str(error)) from error
-    examples = load_examples(manifest.domain, manifest.tier, "test")
+    examples = examples_here(manifest.domain, manifest.tier, "test")
     if examples_digest(examples.ids) != manifest.examples_id:
         raise Refusal(
             1, "examples", MANIFEST, f"its test examples are not those of {examples.name} in this version"

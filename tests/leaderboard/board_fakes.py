@@ -63,20 +63,19 @@ def a_move(request: Request) -> str:
     return "I do not know." if request.seed % 11 == 0 or not moves else moves[request.seed % len(moves)]
 
 
-PROGRAMS = ("6 * 7", "import time\nprint(time.time())", "print(undefined)", "print(sum(range(100)))")
+VARIES = "import time\nprint(time.time())"
+PROGRAMS = ("6 * 7", "print({'a', 'b'}, 'time')", "print(undefined)", "print(sum(range(100)))")
 
 
-def programs(request: Request) -> str:
-    """Runs a program where the seed says so, then boxes what it printed."""
+def programs(request: Request, *, often: int = 7) -> str:
+    """Runs a program where the seed says so, one in `often` a varying one, then boxes what it printed."""
     said = request.messages[-1].content
     if len(request.messages) > 1:
         return rf"\boxed{{{(re.findall(r'[0-9]+', said) or ['0'])[0]}}}"
     number = request.seed % 60
     if number > 3:
         return rf"\boxed{{{number}}}"
-    program = ("6 * 7", "import time\nprint(time.time())", "print(undefined)", "print(sum(range(100)))")[
-        number
-    ]
+    program = PROGRAMS[number] if request.seed % often else VARIES
     return f"I compute.\n```python\n{program}\n```"
 
 

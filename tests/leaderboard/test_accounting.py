@@ -4,6 +4,7 @@ import datetime as dt
 import hashlib
 import json
 import random
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,13 @@ from whale_leaderboard.accounting import BUDGETS, Account, Accountant, budget_of
 from whale_leaderboard.audit import Audit
 from whale_leaderboard.curve import Curve, Point
 from whale_leaderboard.layout import Charged
+from whale_leaderboard.money import money_of
+from whale_leaderboard.packing import read_ledger
 from whale_leaderboard.prices import cost_usd, price_table
 from whale_leaderboard.report import Refusal
 
 from whale_bench.ledger import GENESIS, PURPOSES, Charge, Event, Ledger
+from whale_bench.store import RunStore
 from whale_envs import UsageError
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -176,12 +180,41 @@ def test_a_ledger_that_was_cut_off_between_two_events_shows_by_its_head(tmp_path
     assert json.loads(events[-1])["hash"] == whole.head
 
 
-def test_what_is_open_at_the_end_was_reserved_and_costs_nothing(tmp_path: Path) -> None:
+def test_what_is_open_at_the_end_is_executed_and_not_charged(tmp_path: Path) -> None:
+    """As it would be once a resumed run had closed it as interrupted."""
     with Ledger(tmp_path / "ledger.sqlite") as ledger:
-        ledger.reserve("weight:e:0", "weight")
+        ledger.settle("weight:e:0", ledger.reserve("weight:e:0", "weight"), Charge(rollouts=1))
+        for key, purpose in (("weight:e:1", "weight"), ("test:e:0", "test"), ("train:7", "weight")):
+            ledger.reserve(key, purpose)
+        ledger.reserve("proposer:1:2", "harness")
         events = [msgspec.json.encode(event._asdict()) for event in ledger.events()]
-    account, _ = audited(events, [])
-    assert (account.charged, account.executed) == (0, 0)
+    account, _ = audited(events, [_record("weight:e:0", "weight", Charge(rollouts=1))])
+    assert (account.charged, account.executed, account.test) == (1, 2, 0)
+    assert account.by_purpose["test"].executed.rollouts == 1
+    assert account.by_purpose["harness"].executed == Charge(unpriced=True)
+    assert account.spent.unmetered_tokens
+
+
+def test_packing_counts_a_ledger_as_the_audit_does(chess_run: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(chess_run, folder)
+    with Ledger(folder / "ledger.sqlite") as ledger:
+        ledger.reserve("dev:in-flight:0", "dev")
+        ledger.reserve("proposer:0:1", "harness")
+    packed = read_ledger(RunStore.open(folder))
+    account = packed.accountant.account()
+    assert (account.charged, account.executed, account.test) == (0, 1, 768)
+    with Ledger(folder / "ledger.sqlite", readonly=True) as ledger:
+        slow = Accountant()
+        waiting = {}
+        for event in ledger.events():
+            charge = msgspec.json.decode(event.charge, type=Charge) if event.charge else Charge()
+            slow.add(event.kind, event.purpose, charge, event.at)
+            waiting[event.key, event.attempt] = (event.purpose, event.kind)
+    for (key, _), (purpose, kind) in waiting.items():
+        if kind == "reserve":
+            slow.leave_open(key, purpose)
+    assert account == slow.account()
 
 
 @pytest.mark.parametrize("seconds", ["-1", "1e999", "NaN", "1e300", '"x"'])
@@ -272,3 +305,34 @@ def test_an_unknown_price_is_no_price_and_cached_tokens_are_cheaper() -> None:
     assert whole is not None
     assert cached < whole
     assert all(p.source.startswith("https://") for p in price_table())
+
+
+@given(st.lists(st.tuples(st.integers(-400, 400), st.booleans(), st.integers(1, 10**6)), max_size=8))
+def test_a_judge_costs_what_it_cost_on_the_day_it_was_asked(asked: list[tuple[int, bool, int]]) -> None:
+    price = next(price for price in price_table() if price.model == "gpt-5.4-mini")
+    accountant = Accountant("openai/gpt-5.4-mini")
+    wanted: dict[bool, float | None] = {False: 0.0, True: 0.0}
+    for days, test, tokens in asked:
+        day = price.since + dt.timedelta(days=days)
+        at = dt.datetime(day.year, day.month, day.day, 23, 59, tzinfo=dt.UTC).timestamp()
+        charge = Charge(rollouts=1, judge_prompt_tokens=tokens)
+        accountant.add("settle", "test" if test else "dev", charge, at)
+        so_far = wanted[test]
+        wanted[test] = None if days < 0 or so_far is None else so_far + tokens * price.prompt / 1e6
+    money = money_of(together([accountant.account(), Accountant().account()]))
+    for found, due in ((money.judge_usd, wanted[False]), (money.judge_test_usd, wanted[True])):
+        assert found == (None if due is None else pytest.approx(due))
+
+
+def test_every_run_has_the_price_of_its_own_judge() -> None:
+    day = dt.datetime(2026, 10, 1, tzinfo=dt.UTC).timestamp()
+    known, unknown = Accountant("gpt-5.4-mini"), Accountant("a-judge-of-mine")
+    known.add("settle", "dev", Charge(rollouts=1, judge_sampled_tokens=10**6), day)
+    assert money_of(known.account()).judge_usd == pytest.approx(4.5)
+    unknown.add("settle", "test", Charge(rollouts=1, judge_prompt_tokens=1), day)
+    money = money_of(together([known.account(), unknown.account()]))
+    assert (money.judge_usd, money.judge_test_usd) == (pytest.approx(4.5), None)
+    for wrong in (float("1e300"), -1e300):
+        late = Accountant("gpt-5.4-mini")
+        late.add("settle", "dev", Charge(rollouts=1, judge_prompt_tokens=1), wrong)
+        assert money_of(late.account()).judge_usd is None

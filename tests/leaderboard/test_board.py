@@ -20,7 +20,7 @@ from whale_leaderboard.accounting import BUDGETS, SIZES, Accountant
 from whale_leaderboard.cli import main
 from whale_leaderboard.layout import Manifest, Track
 from whale_leaderboard.pairs import p_value
-from whale_leaderboard.ranking import paper_rows, rank
+from whale_leaderboard.ranking import paper_rows, rank, ranks
 from whale_leaderboard.report import Report
 from whale_leaderboard.results import report_of
 from whale_leaderboard.site.build import build
@@ -66,6 +66,53 @@ def test_ties_share_a_rank_and_the_next_one_is_after_them(manifest: Manifest) ->
     assert far.p_value < 1e-4 < 0.05 < near.p_value
     assert far.low > 0
     assert rank(list(reversed(reports))) == rank(reports)
+
+
+intervals = st.lists(
+    st.tuples(st.integers(0, 9), st.integers(0, 9)).map(lambda pair: (min(pair) / 10, max(pair) / 10)),
+    min_size=1, max_size=9,
+)  # fmt: skip
+
+
+@given(intervals, st.randoms(use_true_random=False))
+def test_a_rank_counts_the_intervals_wholly_above_in_any_order(
+    found: list[tuple[float, float]], draw: random.Random
+) -> None:
+    slow = [1 + sum(low > high for low, _ in found) for _, high in found]
+    assert ranks(found) == slow
+    order = draw.sample(range(len(found)), len(found))
+    assert ranks([found[i] for i in order]) == [slow[i] for i in order]
+    assert 1 in slow
+    for (_, high), place in zip(found, slow, strict=True):
+        for (_, above), other in zip(found, slow, strict=True):
+            assert place <= other or high < above  # monotone
+
+
+@given(intervals, st.data())
+def test_a_better_interval_never_ranks_lower(found: list[tuple[float, float]], data: st.DataObject) -> None:
+    at = data.draw(st.integers(0, len(found) - 1))
+    by = data.draw(st.integers(0, 5)) / 10
+    low, high = found[at]
+    better = [*found[:at], (low + by, high + by), *found[at + 1 :]]
+    before, after = ranks(found), ranks(better)
+    assert after[at] <= before[at]
+    assert all(after[i] >= before[i] for i in range(len(found)) if i != at)
+
+
+def test_an_entry_is_compared_with_every_leader_above_it(manifest: Manifest) -> None:
+    """The third reaches the first, whatever stands between them."""
+
+    def one(name: str, mean: float, low: float, high: float) -> Report:
+        report = entry(name, mean, manifest)
+        assert report.score is not None
+        return msgspec.structs.replace(
+            report, score=msgspec.structs.replace(report.score, mean=mean, low=low, high=high)
+        )
+
+    reports = [one("a", 0.7, 0.6, 0.8), one("b", 0.5, 0.45, 0.55), one("c", 0.45, 0.2, 0.7)]
+    (board,) = rank(reports).tracks
+    assert [(e.agent, e.rank) for e in board.entries] == [("a", 1), ("c", 1), ("b", 2)]
+    assert rank(reports[::-1]) == rank(reports)
 
 
 def test_what_is_not_ranked_stands_below_with_its_reason(manifest: Manifest) -> None:

@@ -3,20 +3,22 @@
 import asyncio
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import msgspec
 import pytest
-from board_fakes import ABOUT, Honest, a_move, evaluated
+from board_fakes import ABOUT, Honest, a_move, evaluated, programs
 from whale_leaderboard.archive import open_bundle
 from whale_leaderboard.pack import pack
 from whale_leaderboard.ranking import why_not
-from whale_leaderboard.report import Report
-from whale_leaderboard.verify import verify
+from whale_leaderboard.report import Replay, Report
+from whale_leaderboard.verify import too_varied, verify
 
 from whale_bench.ledger import Ledger
 from whale_bench.models.scripted import load_scripted
@@ -73,6 +75,25 @@ def test_python_runs_again_and_what_varies_is_told_apart(maths: Path) -> None:
     assert report.repeatable is not None
     assert report.score is not None
     assert report.repeatable <= report.score.mean
+    assert report.level == 2
+
+
+def test_an_entry_most_of_whose_programs_vary_is_no_more_than_well_formed(made: Path) -> None:
+    run = evaluated(made / "varies", "math_python", Honest(partial(programs, often=1)))
+    pack(run, made / "varies.bundle", ABOUT)
+    report = verify(made / "varies.bundle", level=2)
+    assert not refused(report)
+    assert report.replay is not None
+    assert report.replay.python_apart == report.replay.python_calls > 20
+    assert (report.level, report.findings[-1].code) == (1, "varies")
+
+
+@pytest.mark.parametrize(
+    ("calls", "apart", "rollouts", "too_many"),
+    [(100, 10, 0, False), (100, 11, 0, True), (10, 7, 768, False), (10, 8, 768, True), (0, 0, 0, False)],
+)
+def test_how_many_results_may_vary(calls: int, apart: int, rollouts: int, too_many: bool) -> None:
+    assert too_varied(Replay(python_calls=calls, python_apart=apart, replayed=rollouts)) is too_many
 
 
 def test_searches_are_made_again_and_an_archive_is_as_good_as_a_folder(questions: Path) -> None:
@@ -133,8 +154,8 @@ def test_a_model_that_thinks_and_ends_its_turns_with_a_token_of_its_own(made: Pa
     class Thinks(Honest):
         async def generate(self, request):  # type: ignore[no-untyped-def]
             done = await super().generate(request)
-            raw = f"<think>{done.text} or [a1a2]?</think>{done.text}<|im_end|>"
-            return msgspec.structs.replace(done, raw_text=raw, reasoning="something else")
+            raw = f"<think>{done.text} or [a1a2]?<|pause|> Hm.</think>{done.text}<|im_end|>"
+            return msgspec.structs.replace(done, raw_text=raw, reasoning=f"{done.text} or [a1a2]? Hm.")
 
     run = evaluated(made / "thinks", "chess_puzzles", Thinks(a_move))
     pack(run, made / "thinks.bundle", ABOUT)
@@ -167,6 +188,16 @@ def test_a_charged_rollout_whose_record_is_lost_cannot_be_packed(made: Path, tmp
     part.write_bytes(b"".join(part.read_bytes().splitlines(keepends=True)[1:]))
     with pytest.raises(UsageError, match="is charged, but its rollout is not there"):
         pack(folder, tmp_path / "lost.bundle", ABOUT)
+
+
+def test_a_run_that_is_given_twice_cannot_be_packed(chess_run: Path, spent: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(spent, copy)
+    with Ledger(copy / "ledger.sqlite") as ledger:  # and went on
+        ledger.reserve("weight:more:0", "weight")
+    for runs in ([spent, spent], [spent, copy], [chess_run]):
+        with pytest.raises(UsageError, match="are one run"):
+            pack(chess_run, tmp_path / "never.bundle", ABOUT, spent=runs)
 
 
 def test_the_loop_of_the_caller_is_not_needed(plain: Path) -> None:

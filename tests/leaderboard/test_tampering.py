@@ -2,16 +2,23 @@
 
 import json
 import re
+import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from board_fakes import HARNESS, Forger, swap_harness
-from whale_leaderboard.report import Finding, Report
+from whale_leaderboard import runs
+from whale_leaderboard.cli import CANNOT_VERIFY, main
+from whale_leaderboard.report import CannotVerifyError, Finding, Report
 from whale_leaderboard.verify import verify
 
 from whale_envs import load_examples
+from whale_envs.errors import DataError
+from whale_envs.sandbox import Sandbox
 
 TEST, LEDGER, CHARGED = "test.jsonl", "runs/0/ledger.jsonl", "runs/0/charged.jsonl"
 SPENT_LEDGER, SPENT = "runs/1/ledger.jsonl", "runs/1/charged.jsonl"
@@ -33,7 +40,7 @@ def swapped(lines: list[bytes], one: int, other: int) -> list[bytes]:
 
 def charge(**parts: Any) -> Callable[[dict[str, Any]], None]:
     def change(event: dict[str, Any]) -> None:
-        event["charge"] = json.dumps(json.loads(event["charge"]) | parts)
+        event["charge"] = msgspec.json.encode(json.loads(event["charge"]) | parts).decode()
 
     return change
 
@@ -203,6 +210,33 @@ def charge_edited_and_rechained(f: Forger) -> None:
     f.rechain(1)
 
 
+def event_with_a_name_twice(f: Forger) -> None:
+    """Some readers take the first, some the last."""
+    lines = f.lines(SPENT_LEDGER)
+    lines[3] = lines[3].replace(b'{"seq":4,', b'{"seq":4,"purpose":"test",')
+    f.write(SPENT_LEDGER, lines)
+
+
+def charge_with_a_name_twice(f: Forger) -> None:
+    def change(event: dict[str, Any]) -> None:
+        event["charge"] = event["charge"].replace('{"rollouts":1,', '{"rollouts":0,"rollouts":1,')
+
+    f.edit(SPENT_LEDGER, 4, change)
+    f.rechain(1)
+
+
+def record_with_a_name_twice(f: Forger) -> None:
+    lines = f.lines(SPENT)
+    lines[6] = b'{"reward":1.0,' + lines[6][1:]
+    f.write(SPENT, lines)
+
+
+def reservation_twice(f: Forger) -> None:
+    """A key that is reserved, settled, and reserved again as though it never was."""
+    f.write(SPENT_LEDGER, [*f.lines(SPENT_LEDGER), f.lines(SPENT_LEDGER)[2]])
+    f.rechain(1)
+
+
 def negative_charge(f: Forger) -> None:
     f.edit(SPENT_LEDGER, 4, charge(seconds=-5.0))
     f.rechain(1)
@@ -281,6 +315,18 @@ def settings_edited(f: Forger) -> None:
     path.write_text(path.read_text().replace("temperature = 1.0", "temperature = 0.5"))
 
 
+def a_run_twice(f: Forger) -> None:
+    """A run that was dear is copied in once more, to be counted in place of another one."""
+    shutil.copytree(f.folder / "runs/1", f.folder / "runs/2")
+    f.manifest(lambda m: m["runs"].append(m["runs"][1]))
+
+
+def the_beginning_of_a_run_as_another_one(f: Forger) -> None:
+    a_run_twice(f)
+    f.write("runs/2/ledger.jsonl", f.lines("runs/2/ledger.jsonl")[:40])
+    f.rechain(2)
+
+
 def another_file(f: Forger) -> None:
     (f.folder / "runs" / "0" / "notes.txt").write_text("hello")
 
@@ -333,6 +379,10 @@ SEALED: list[tuple[Callable[[Forger], None], str, str]] = [
     (charge_edited, "hash", r"runs/1/ledger.jsonl:4"),
     (settlement_removed_and_rechained, "totals", r"runs/1/charged.jsonl:2: its key"),
     (charge_edited_and_rechained, "totals", r"runs/1/charged.jsonl:2: its sampled_tokens"),
+    (event_with_a_name_twice, "event", r"runs/1/ledger.jsonl:4: .*more than one way"),
+    (charge_with_a_name_twice, "event", r"runs/1/ledger.jsonl:4: .*more than one way"),
+    (record_with_a_name_twice, "record", r"runs/1/charged.jsonl:7: .*more than one way"),
+    (reservation_twice, "duplicate", r"runs/1/ledger.jsonl:\d+: .*is reserved twice"),
     (negative_charge, "event", r"runs/1/ledger.jsonl:4: .*seconds"),
     (infinite_charge, "event", r"runs/1/ledger.jsonl:4: "),
     (rollout_not_counted, "charge", r"runs/1/ledger.jsonl:4: .*charges 0 rollouts with 1 calls"),
@@ -340,13 +390,19 @@ SEALED: list[tuple[Callable[[Forger], None], str, str]] = [
     (counted_as_a_failure, "totals", r"runs/1/charged.jsonl:2: its key"),
     (settled_twice, "duplicate", r"runs/1/ledger.jsonl:6: .*settled twice"),
     (ended_without_a_beginning, "attempt", r"runs/1/ledger.jsonl:3: .*never reserved"),
-    (an_attempt_skipped, "attempt", r"predecessor is not there"),
-    (repeats_what_was_never_settled, "attempt", r"repeats what was never settled"),
+    (an_attempt_skipped, "attempt", r"runs/1/ledger.jsonl:3: .*predecessor is not there"),
+    (
+        repeats_what_was_never_settled,
+        "attempt",
+        r"runs/1/ledger.jsonl:\d+: 'weight:never:0' repeats what was never settled",
+    ),
     (sample_missing, "sample", r"runs/1/samples.jsonl:4: .*where the digests choose"),
     (sample_replaced, "record", r"runs/1/samples.jsonl:4: .*seconds"),
     (harness_changed, "harness", r"harnesses/\w+.py: its text has another hash"),
     (harness_removed, "harness", r"is not in the bundle|is not there"),
     (settings_edited, "settings", r"runs/0/run.toml: .*settings"),
+    (a_run_twice, "same_run", r"runs/2/ledger.jsonl:1: .*runs/1"),
+    (the_beginning_of_a_run_as_another_one, "no_charge|same_run", r"runs/2/"),
     (another_file, "unknown_file", r"runs/0/notes.txt"),
     (a_link, "not_a_file", r"runs/0/run.toml"),
     (a_linked_folder, "not_a_file", r"runs/2"),
@@ -363,7 +419,7 @@ def test_a_tampering_is_refused_though_the_digests_fit(
         forger.seal()
     found = refusals(verify(forger.folder, level=1))
     assert found
-    assert found[-1].code == code, found
+    assert re.fullmatch(code, found[-1].code), found
     assert found[-1].level == 1
     assert re.search(said, f"{found[-1].place}: {found[-1].message}"), found[-1]
 
@@ -389,7 +445,10 @@ def test_seven_samples_of_one_example_though_nothing_else_shows_it(plain: Path, 
     forger.rechain()
     forger.seal()
     (found,) = refusals(verify(forger.folder, level=1))
-    assert (found.code, found.message) == ("incomplete", "1 test rollouts were never charged")
+    first = re.escape(load_examples("chess_puzzles", "mini", "test").ids[0])
+    assert found.code == "incomplete"
+    assert re.fullmatch(rf"1 test rollouts were never charged, sample 7 of example '{first}' the first",
+                        found.message)  # fmt: skip
 
 
 # --- what only replaying shows: everything well-formed, all digests and the score made to fit -----------
@@ -433,6 +492,22 @@ def another_final_text(row: dict[str, Any]) -> None:
     row["segments"][0]["reply"] = "h7h8"
 
 
+def thinking_as_final_text(row: dict[str, Any]) -> None:
+    """What the model only thought is shown to the harness, and played."""
+    segment = row["segments"][0]
+    segment["text"] = f"<think>h7h8 it is</think>{segment['text']}"
+    segment["reply"] = "h7h8 it is"
+
+
+def reasoning_that_was_not_sampled(row: dict[str, Any]) -> None:
+    row["segments"][0]["reasoning"] = "the answer is h7h8"
+
+
+def a_tool_call_that_no_such_model_makes(row: dict[str, Any]) -> None:
+    call = {"id": "1", "type": "function", "function": {"name": "move", "arguments": '{"move": "h7h8"}'}}
+    row["segments"][0]["tool_calls"] = [call]
+
+
 REPLAYED: list[tuple[Callable[[dict[str, Any]], None], str]] = [
     (right_though_it_was_not, "its verdict is|it ends|stop_condition"),
     (another_move, "step 1: its action differs|the model is asked again"),
@@ -442,7 +517,10 @@ REPLAYED: list[tuple[Callable[[dict[str, Any]], None], str]] = [
     (another_seed, "call 1: its seed is"),
     (another_metric, "its metrics are"),
     (another_opening, "its opening differs"),
-    (another_final_text, "does not stand in what was sampled"),
+    (another_final_text, "call 1: its final text 'h7h8' is not what the sampled text says"),
+    (thinking_as_final_text, "call 1: its final text 'h7h8 it is' is not"),
+    (reasoning_that_was_not_sampled, "call 1: its reasoning 'the answer is h7h8' does not stand"),
+    (a_tool_call_that_no_such_model_makes, "call 1: 1 tool calls are recorded, by a backend that gives none"),
 ]
 
 
@@ -509,6 +587,33 @@ def test_a_harness_put_there_afterwards_is_refused_and_ends(name: str, plain: Pa
     assert report.level == 1
     assert code in {finding.code for finding in refusals(report)}, report.findings
     assert len(refusals(report)) <= 40
+
+
+def test_a_machine_without_walls_gives_no_verdict(
+    chess: Path, maths: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither for a harness nor for programs; level 1 needs no walls."""
+    monkeypatch.setattr(Sandbox, "missing", staticmethod(lambda _hello: "open: files"))
+    assert verify(chess, level=1).level == 1
+    for bundle, what in ((chess, "a harness file"), (maths, "model-written Python")):
+        with pytest.raises(CannotVerifyError, match=f"{what} would not be confined here"):
+            verify(bundle, level=2)
+    monkeypatch.setattr(sys, "argv", ["whale-leaderboard", "verify", str(chess), "--json"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    said = capsys.readouterr()
+    assert (ended.value.code, said.out) == (CANNOT_VERIFY, "")
+    assert "cannot verify here: a harness file would not be confined" in said.err
+
+
+def test_a_machine_without_the_data_gives_no_verdict(plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost(*_: object) -> None:
+        raise DataError("no such file")
+
+    monkeypatch.setattr(runs, "load_examples", lost)
+    runs.split_ids.cache_clear()
+    with pytest.raises(CannotVerifyError, match="chess_puzzles/mini/test is not on this machine"):
+        verify(plain, level=1)
 
 
 def test_a_harness_that_knows_the_test_is_refused(plain: Path, tmp_path: Path) -> None:

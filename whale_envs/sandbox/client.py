@@ -46,7 +46,7 @@ import subprocess
 import threading
 from typing import Any, Self
 
-from whale_envs.errors import InfrastructureError, UsageError
+from whale_envs.errors import InfrastructureError, UnconfinedError, UsageError
 from whale_envs.sandbox.connection import Connection, SupervisorLostError
 from whale_envs.sandbox.plan import Limits, Settings, start
 from whale_envs.sandbox.results import RunResult, Status, stream_text
@@ -88,7 +88,7 @@ class Sandbox:
         without: layers to leave out ("namespaces", "landlock", "seccomp"), to measure or test them.
 
     Raises:
-        UsageError: at the first call, where some walls are missing and `unsafe` is not given.
+        UnconfinedError: at the first call, where some walls are missing and `unsafe` is not given.
     """
 
     def __init__(
@@ -209,7 +209,7 @@ class Sandbox:
             missing = self.missing(server.hello)
             if missing and not self._settings.unsafe:
                 server.close()
-                raise UsageError(
+                raise UnconfinedError(
                     f"model-written Python would not be confined here ({missing}); "
                     "give --unsafe-python (Sandbox(unsafe=True)) to run it all the same"
                 )

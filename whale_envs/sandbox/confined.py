@@ -21,7 +21,7 @@ import sys
 from dataclasses import dataclass
 from typing import IO, Any
 
-from whale_envs.errors import UsageError
+from whale_envs.errors import UnconfinedError
 from whale_envs.sandbox.client import Sandbox
 from whale_envs.sandbox.plan import hidden_folders, launch
 
@@ -84,7 +84,7 @@ def start(job: Job) -> Confined:
 
     Raises:
         InfrastructureError: no process can be started.
-        UsageError: this system cannot fork.
+        UnconfinedError: this system cannot fork.
     """
     config: dict[str, Any] = {
         "host_pid": os.getpid(),
@@ -102,12 +102,12 @@ def start(job: Job) -> Confined:
 
 
 def refuse(layers: list[dict[str, Any]], what: str, option: str) -> None:
-    """UsageError where those layers leave something open; `option` is what runs `what` all the same."""
+    """UnconfinedError where those layers leave something open; `option` is what runs `what` all the same."""
     global _granted  # noqa: PLW0603 - what the kernel grants, it grants to the whole process
     _granted = _granted or any(layer["name"] == "namespaces" and layer["active"] for layer in layers)
     missing = missing_walls(layers)
     if missing:
-        raise UsageError(f"{what} would not be confined here ({missing}); {option} runs it all the same")
+        raise UnconfinedError(f"{what} would not be confined here ({missing}); {option} runs it all the same")
 
 
 def missing_walls(layers: list[dict[str, Any]]) -> str:

@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import IO
 
-from whale_envs.errors import InfrastructureError, UsageError
+from whale_envs.errors import InfrastructureError, UnconfinedError, UsageError
 
 PACKAGES = ("numpy", "sympy", "mpmath", "gmpy2", "scipy")
 """Offered to programs where they are installed, and nothing else from package folders is."""
@@ -105,7 +105,7 @@ def start(settings: Settings) -> tuple["subprocess.Popen[bytes]", socket.socket,
 
     Raises:
         InfrastructureError: no process can be started.
-        UsageError: this system cannot fork.
+        UnconfinedError: this system cannot fork.
     """
     return launch(
         "keeper", _config(settings), what="the Python tool", stdin=subprocess.DEVNULL, anonymous=True
@@ -121,10 +121,10 @@ def launch(
 
     Raises:
         InfrastructureError: no process can be started.
-        UsageError: this system cannot fork; `what` is what needs it.
+        UnconfinedError: this system cannot fork; `what` is what needs it.
     """
     if not hasattr(os, "fork"):
-        raise UsageError(f"{what} needs a system that can fork, not {sys.platform}")
+        raise UnconfinedError(f"{what} needs a system that can fork, not {sys.platform}")
     ours, theirs = socket.socketpair()
     complaints = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
     folder = Path(__file__).resolve().parent

@@ -201,7 +201,7 @@ class _Site:
             drawn=drawn,
             series=series,
             points=tables.points_of(report),
-            counts=tables.counts_of(report.account, money_of(report.manifest, report.account)),
+            counts=tables.counts_of(report.account, money_of(report.account)),
             ledger=tables.ledger_of(report.account),
             source=contents.source,
             same=contents.diff == [],

@@ -245,7 +245,7 @@ def _row(track: TrackBoard, entry: Entry, submission: Submission, shared: bool) 
         charged=entry.charged,
         paper=entry.paper,
         executed=entry.executed,
-        proposer=money_of(manifest, report.account).proposer_usd,
+        proposer=money_of(report.account).proposer_usd,
         level=entry.level,
         badge=entry.badge,
     )
