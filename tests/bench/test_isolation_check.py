@@ -172,6 +172,12 @@ BEHAVES = {
     "MAX_TOKENS": ("class Harness(BaseHarness):\n    MAX_TOKENS = 0\n", ":3: MAX_TOKENS is 0, below 1"),
     "changes the view": (READS + "view.turns = ()\n        return Act(reply.text)\n",
                          ":3: read changed the view or the reply"),
+    "chooses": (
+        "import re\nclass Harness(BaseHarness):\n    def read(self, reply, view):\n"
+        "        moves = re.findall('[a-h][1-8][a-h][1-8]', reply.text)\n"
+        "        return Act(moves[len(moves) // 2] if moves else reply.text)\n",
+        ":4: read acts with '",
+    ),
     "plays": (READS + "return Act('e2e4')\n", ":3: read acts with 'e2e4', which does not stand in the reply"),
     "forgets": ("n = []\n" + READS + "n.append(1)\n        return Nudge(str(len(n)))\n",
                 ":4: read answered the same call in two ways"),

@@ -117,8 +117,9 @@ async def _copying(stage: _Stage, reference: Mapping[str, frozenset[str]]) -> Fi
             if tail(count, [chance] * of) < least:
                 return Finding(
                     domain,
-                    f"{harness.name}:1: the parrot {parrot!r} is right on {count} of {of} examples{which}, under "
-                    f"h0 {usual!r} on {known} of {len(examples)}: the harness tells the model what to say",
+                    f"{harness.name}:1: the parrot {parrot!r} is right on {count} of {of} examples{which}, "
+                    f"under h0 {usual!r} on {known} of {len(examples)}: "
+                    "the harness tells the model what to say",
                 )
     return None
 
