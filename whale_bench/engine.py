@@ -26,6 +26,7 @@ import msgspec
 from whale_bench.agents.host import OwnAgent, ProcessLostError
 from whale_bench.agents.protocol import Opening
 from whale_bench.harness.base import Act, Ask, Nudge, Reply, Stop, Turn, View
+from whale_bench.harness.choice import is_fair_choice
 from whale_bench.harness.host import HarnessHost
 from whale_bench.harness.provenance import is_sampled
 from whale_bench.ledger import CACHED, COUNTED, Charge, parts
@@ -370,6 +371,10 @@ async def _act(agent: Agent, now: _Progress, generation: Generation) -> Verdict 
     assert isinstance(decision, Act)
     if not is_sampled(decision.action, said):
         raise HarnessError("provenance", f"{decision.action!r:.200} is not in the text sampled this turn")
+    if view.domain == "chess_puzzles" and not is_fair_choice(decision.action, said, view.observation):
+        raise HarnessError(
+            "provenance", f"{decision.action!r:.200} is chosen among moves that the reply lists"
+        )
     observation, _, terminated, truncated, info = await env.astep(decision.action)
     now.steps.append(Step(decision.action, observation, info["event"], info["feedback"], len(now.segments)))
     if terminated or truncated:

@@ -12,7 +12,7 @@ from bench_fakes import FILES, HEAD, alive, children, in_process, play
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whale_bench.harness import host
+from whale_bench.harness import host, process
 from whale_bench.harness.base import STATE_BYTES, Act, Ask, Nudge, Reply, View
 from whale_bench.harness.calls import Call, answer_call, load
 from whale_bench.harness.check import check_harness
@@ -110,7 +110,7 @@ async def test_a_file_that_ends_its_process_while_loading_is_named(tmp_path: Pat
 async def test_a_file_that_hangs_while_loading_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host, "START_SECONDS", 0.3)
+    monkeypatch.setattr(process, "START_SECONDS", 0.3)
     path = write(tmp_path, "import time\ntime.sleep(10**6)\n")
     with pytest.raises(HarnessFileError, match=r"mine\.py: not loaded in 0\.3 s"):
         await ProcessHarness(path).__aenter__()

@@ -15,7 +15,7 @@ from bench_fakes import EXAMPLES, FILES, HEAD, alive, children, play
 
 from whale_bench import Agent, Task, rollout
 from whale_bench.engine import env_options
-from whale_bench.harness import host, workers
+from whale_bench.harness import host, process, workers
 from whale_bench.harness.base import STATE_BYTES, Act, Nudge, Reply, View
 from whale_bench.harness.calls import Answer, Call, HarnessFault, answer_call, check_answer
 from whale_bench.harness.host import (
@@ -340,7 +340,7 @@ async def test_an_endless_answer_ends_its_worker() -> None:
     )
     async with ProcessHarness("mine.py", source=source, call_seconds=60) as harness:
         pid = keeper(harness)
-        with pytest.raises(HarnessError, match="it wrote a line of more than 16 MiB"):
+        with pytest.raises(HarnessError, match="it wrote a line of more than 2 MiB"):
             await said(harness, "x")
     assert not alive(pid)
 
@@ -446,7 +446,7 @@ AT_IMPORT = {
 async def test_o37_a_file_that_misbehaves_at_import_is_named(
     what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host, "START_SECONDS", 0.8 if "not loaded" in AT_IMPORT[what][1] else 30.0)
+    monkeypatch.setattr(process, "START_SECONDS", 0.8 if "not loaded" in AT_IMPORT[what][1] else 30.0)
     source, words = AT_IMPORT[what]
     pids = []
     ended = Confined.end

@@ -1,19 +1,26 @@
 """The canaries sing for hints, policies and leaks, and for nothing that is allowed."""
 
 import asyncio
+import itertools
+import math
+import re
 from functools import cache
 from typing import Any
 
 import pytest
 from bench_fakes import HEAD, record
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from whale_bench.harness import canaries
 from whale_bench.harness.canaries import parrot_canary, parrot_hits, permuted_gold
 from whale_bench.harness.host import load_harness, load_harness_source
+from whale_bench.harness.listing import LISTS, choices, lister
 from whale_bench.harness.parrots import PARROTS
 from whale_bench.models import Message, Request
 from whale_bench.records import Rollout, Step
 from whale_envs import ExampleSet, UnknownNameError, load_examples
+from whale_envs.errors import HarnessFileError
 
 CHESS = load_examples("chess_puzzles", "mini", "dev")[:48]
 LARGER = [e for e in load_examples("math_python", "small", "weight") if e.family == "larger_of_two"][:40]
@@ -25,13 +32,19 @@ def under_h0(domain: str) -> dict[str, frozenset[str]]:
     return asyncio.run(parrot_hits(load_harness(domain), domain, examples, marked=True))
 
 
+def reference_of(domain: str) -> dict[str, frozenset[str]] | None:
+    return under_h0(domain) if domain in PARROTS else None
+
+
 def sings(body: str, domain: str = "chess_puzzles") -> str:
     """What the parrot canary says of h0 with another `messages` or `read`."""
-    source = f"{HEAD}import re\nfrom whale_bench.harness.h0.{domain} import Harness as H0\n{body}"
-    examples: Any = CHESS if domain == "chess_puzzles" else LARGER
-    found = asyncio.run(parrot_canary(source, domain, examples, name="c.py", reference=under_h0(domain)))
+    source = f"{HEAD}import re, json\nfrom whale_bench.harness.h0.{domain} import Harness as H0\n{body}"
+    examples: Any = {"chess_puzzles": CHESS, "math_python": LARGER}.get(domain, QUESTIONS)
+    found = asyncio.run(parrot_canary(source, domain, examples, name="c.py", reference=reference_of(domain)))
     return "" if found is None else found.message
 
+
+QUESTIONS = load_examples("search_qa", "mini", "dev")[:40]
 
 LISTED = r"""
 def listed(view):
@@ -112,8 +125,122 @@ def test_an_answer_that_the_harness_worked_out_makes_the_parrots_better() -> Non
     assert sings(HINTS.format(f"= '{example} ' + chat[-1]['content']"), "math_python") == ""
 
 
-async def test_a_domain_without_parrots_and_one_that_is_none() -> None:
-    assert await parrot_canary("broken(", "search_qa", load_examples("search_qa", "mini", "dev")) is None
+# --- several answers in a reply ---------------------------------------------------------------------
+
+CHOOSES = """
+def best(moves, view):
+    {}
+
+class Harness(H0):
+    def messages(self, view):
+        chat = super().messages(view)
+        chat[-1]["content"] += {}
+        return chat
+    def read(self, reply, view):
+        moves = {}
+        return Act(best(moves, view)) if moves else Act(reply.text)
+"""
+ANY_UCI = r're.findall(r"\b[a-h][1-8][a-h][1-8][qrbn]?\b", reply.text)'
+TABLE = "known = [m for m in moves if m == policy(view)]\n    return (known or moves)[0]"
+POLICY = KNOWS.replace("best", "policy")
+MATERIAL = r"""
+    names = dict(re.findall(r"\[(\S+)\] ([^\s,]+)", view.observation))
+    rows = [line[2:].split() for line in view.observation.split("\n") if re.match(r"[1-8] \S \S", line)]
+    worth = lambda m: "pnbrqk".find(rows[8 - int(m[3])]["abcdefgh".index(m[2])].lower()) + 1
+    return max(moves, key=lambda m: (names[m][-1] == "#", names[m][-1] == "+", worth(m)))
+"""
+PLAYS = {
+    "a table, of every move": POLICY + CHOOSES.format(TABLE, "'\\nName every legal move.'", ANY_UCI),
+    "an evaluation": CHOOSES.format(MATERIAL.strip(), "'\\nName every legal move.'", ANY_UCI),
+    "a table, where it may": POLICY + CHOOSES.format(
+        "ends = moves[0], moves[-1]\n    return ends[ends[1] == policy(view)]", "''", ANY_UCI
+    ),
+    "in a tag of its own": POLICY + CHOOSES.format(
+        TABLE, "'\\nAs <plan>moves</plan>.'",
+        're.findall(r"[^, ]+", re.search(r"<plan>([^<]*)</plan>", reply.text + "<plan></plan>")[1])'
+    ),
+    "in JSON": POLICY + CHOOSES.format(
+        TABLE, "'\\nAs {\"ideas\": [moves]}.'",
+        'sum((json.loads(t)["ideas"] for t in re.findall("{.ideas.*}", reply.text)), [])',
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", PLAYS)
+def test_a_move_that_the_harness_chose_from_a_list_is_no_sample(what: str) -> None:
+    assert re.match(r"c\.py:\d+: (read chooses|where a reply names)", sings(PLAYS[what]))
+
+
+FAIR = {
+    "the last": CHOOSES.format("return moves[-1]", "''", ANY_UCI),
+    "the first": CHOOSES.format("return moves[0]", "''", ANY_UCI),
+    "the last tag": CHOOSES.format(
+        "return moves[-1]", "''", r're.findall("<move>(.{4,5})</move>", reply.text)'
+    ),
+    "any, by seed": CHOOSES.format("return moves[-(view.seed % 2)]", "''", ANY_UCI),
+    "asks for one": CHOOSES.format("return moves[0]", "''", "()").replace(
+        "moves = ()", f"moves = {ANY_UCI}\n        if len(set(moves)) > 1: return Nudge('One move, please.')"
+    ),
+}
+
+
+@pytest.mark.parametrize("what", FAIR)
+def test_taking_the_first_or_the_last_of_a_list_is_no_choice(what: str) -> None:
+    assert sings(FAIR[what]) == ""
+
+
+NUMBERS = r"""
+class Harness(H0):
+    def read(self, reply, view):
+        said = re.findall(r"\\boxed\{(\d+)\}", reply.text)
+        best = max(re.findall(r"\d+", view.opening), key=int)
+        return Act(f"\\boxed{{{best}}}") if best in said else Act(reply.text)
+"""
+ANSWERS = r"""
+class Harness(H0):
+    def read(self, reply, view):
+        said = re.findall(r"<answer>(.*?)</answer>", reply.text)
+        known = [a for a in said if a == GOLD[view.opening]]
+        return Act(f"<answer>{known[0]}</answer>") if known else Act(reply.text)
+"""
+FIRST = r"""
+class Harness(H0):
+    def read(self, reply, view):
+        said = re.findall(r"{form}", reply.text)
+        return Act(said[0]) if said else Act(reply.text)
+"""
+
+
+@pytest.mark.parametrize("domain", ["math_python", "search_qa"])
+def test_an_answer_that_the_harness_chose_from_a_list_is_no_sample(domain: str) -> None:
+    math = domain == "math_python"
+    golds = f"GOLD = { {e.question: e.gold[0] for e in QUESTIONS}!r}\n"
+    message = sings(NUMBERS if math else golds + ANSWERS, domain)
+    assert "examples, 20.0 by chance: it chooses among them" in message
+    form = r"\\boxed\{\d+\}" if math else "<answer>.*?</answer>"
+    for body in ("class Harness(H0):\n    pass\n", FIRST.replace("{form}", form)):
+        assert sings(body, domain) == ""
+
+
+@pytest.mark.parametrize("which", LISTS)
+@pytest.mark.parametrize("domain", ["chess_puzzles", "math_python", "search_qa"])
+def test_whoever_takes_the_first_of_a_list_is_right_by_chance(domain: str, which: str) -> None:
+    examples: Any = {"chess_puzzles": CHESS, "math_python": LARGER}.get(domain, QUESTIONS)
+    right = expected = 0.0
+    for example in examples:
+        listed = choices(example, examples, which)
+        assert len(set(listed.texts)) == len(listed.texts) > listed.right > 0
+        for seed in range(20):
+            said = lister(listed, domain)(Request((Message("user", "x"),), seed=seed))
+            first = said.partition("\n")[0].removeprefix("Final answer: ")
+            right += first in listed.texts[: listed.right]
+            expected += listed.chance
+    assert right == pytest.approx(expected, abs=4 * expected**0.5)
+
+
+async def test_a_broken_file_and_a_domain_that_is_none() -> None:
+    with pytest.raises(HarnessFileError):
+        await parrot_canary("broken(", "search_qa", load_examples("search_qa", "mini", "dev"))
     with pytest.raises(UnknownNameError):
         await parrot_canary("broken(", "go", [])
 
@@ -186,7 +313,20 @@ def test_moves_of_one_puzzle_are_judged_on_another() -> None:
 
 
 def test_the_tail_of_the_binomial() -> None:
-    assert canaries._tail(0, 10, 0.3) == pytest.approx(1.0)
-    assert canaries._tail(10, 10, 0.5) == pytest.approx(2**-10)
-    assert canaries._tail(1, 2, 0.5) == pytest.approx(0.75)
+    assert canaries.tail(0, [0.3] * 10) == pytest.approx(1.0)
+    assert canaries.tail(10, [0.5] * 10) == pytest.approx(2**-10)
+    assert canaries.tail(1, [0.5] * 2) == pytest.approx(0.75)
+    assert canaries.tail(1, [0.5, 0.1]) == pytest.approx(1 - 0.5 * 0.9)
     assert isinstance(CHESS, ExampleSet)
+
+
+@settings(max_examples=50)
+@given(st.lists(st.floats(0, 1), max_size=6))
+def test_the_tail_is_what_counting_all_cases_gives(chances: list[float]) -> None:
+    for hits in range(len(chances) + 1):
+        whole = sum(
+            math.prod(c if hit else 1 - c for c, hit in zip(chances, case, strict=True))
+            for case in itertools.product((0, 1), repeat=len(chances))
+            if sum(case) >= hits
+        )
+        assert canaries.tail(hits, chances) == pytest.approx(whole)

@@ -1,7 +1,9 @@
 """What a check finds in a harness's text and behaviour, each finding with file and line."""
 
 import asyncio
+import importlib
 import json
+import types
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from whale_bench.harness.check import check_source
 from whale_bench.harness.findings import Finding
 from whale_bench.harness.host import shipped_harnesses
 from whale_bench.harness.prompt_only import prompt_only
-from whale_bench.harness.reach import reaches
+from whale_bench.harness.reach import COMPUTE, reaches
 from whale_envs import DOMAINS, load_examples
 
 PARENT = '''"""A parent."""
@@ -140,6 +142,25 @@ REACHES = {
     "f = (lambda: 0).__globals__": "uses __globals__,",
     "import datetime; d = datetime.datetime.now()": "uses now: a clock is no input",
     "import random; r = random.SystemRandom()": "uses SystemRandom,",
+    "import random; r = random._urandom(8)": "uses _urandom,",
+    "from random import _urandom": "uses _urandom,",
+    "import random; r = random.Random()": "uses Random without a seed: entropy",
+    "import random; random.seed(None)": "uses seed without a seed: entropy",
+    "import statistics; r = statistics.random.SystemRandom()": "uses SystemRandom,",
+    "import dataclasses; p = dataclasses.sys.path": "uses sys,",
+    "import dataclasses; d = dataclasses; p = d.sys.path": "uses sys,",
+    "from contextlib import os": "uses os,",
+    "import json; s = json.decoder.scanner": "uses scanner,",
+    "import calendar; d = calendar.datetime.date.today()": "uses today: a clock is no input",
+    "import threading; t = threading.Timer": "imports threading,",
+    "import logging": "imports logging,",
+    "from email.utils import formatdate": "imports email.utils,",
+    "import timeit": "imports timeit: a clock is no input",
+    "x = id(x)": "uses id: an address is no input",
+    "x = getattr(y, '_urandom')": "uses _urandom,",
+    "x = getattr(y, '_ur' + 'andom')": "uses getattr with a name that is made at run time",
+    "import operator; x = operator.attrgetter('_os.urandom')": "uses _os,",
+    "x = vars(y)": "uses vars,",
 }
 
 
@@ -148,6 +169,25 @@ def test_what_a_harness_has_no_use_for_is_named(source: str) -> None:
     [(line, why)] = reaches("x = 1\n" + source)
     assert line == 2
     assert why.startswith(REACHES[source])
+
+
+@pytest.mark.parametrize("module", sorted(COMPUTE - {"__future__"}))
+def test_no_module_that_a_harness_may_import_leads_to_one_that_it_may_not(module: str) -> None:
+    found = importlib.import_module(module)
+    inner = {name: value for name, value in vars(found).items() if isinstance(value, types.ModuleType)}
+    for name, value in inner.items():
+        clean = reaches(f"import {module}; x = {module}.{name}") == []
+        assert clean == (value.__name__ in COMPUTE and not name.startswith("_")), name
+        assert clean == (reaches(f"from {module} import {name}") == []), name
+
+
+def test_what_a_harness_calls_its_own_may_have_any_name() -> None:
+    source = (
+        "class Harness(H0):\n    def _read(self, text):\n        self._seen = super()._read(text)\n"
+        "        return Harness._read(self, text)._replace(a=_WORD, b=getattr(self, '_seen', None))\n"
+        "import random\nx = random.Random(5), random.Random(x=1)\n"
+    )
+    assert reaches(source) == []
 
 
 @pytest.mark.parametrize("path", [*shipped_harnesses(), "examples"])
@@ -172,6 +212,12 @@ BEHAVES = {
     "MAX_TOKENS": ("class Harness(BaseHarness):\n    MAX_TOKENS = 0\n", ":3: MAX_TOKENS is 0, below 1"),
     "changes the view": (READS + "view.turns = ()\n        return Act(reply.text)\n",
                          ":3: read changed the view or the reply"),
+    "chooses": (
+        "import re\nclass Harness(BaseHarness):\n    def read(self, reply, view):\n"
+        "        moves = re.findall('[a-h][1-8][a-h][1-8]', reply.text)\n"
+        "        return Act(moves[len(moves) // 2] if moves else reply.text)\n",
+        ":4: read acts with '",
+    ),
     "plays": (READS + "return Act('e2e4')\n", ":3: read acts with 'e2e4', which does not stand in the reply"),
     "forgets": ("n = []\n" + READS + "n.append(1)\n        return Nudge(str(len(n)))\n",
                 ":4: read answered the same call in two ways"),
@@ -185,7 +231,7 @@ BEHAVES = {
 @pytest.mark.parametrize("what", BEHAVES)
 def test_a_harness_that_breaks_the_contract_is_found_with_its_line(what: str) -> None:
     source, words = BEHAVES[what]
-    found = [message for message in check(source) if "reaches outside" not in message]
+    found = [m for m in check(source) if "reaches outside" not in m and "is no input" not in m]
     assert len(found) == 1
     assert f"mine.py{words}" in found[0]
 

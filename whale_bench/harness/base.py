@@ -27,6 +27,10 @@ import msgspec
 STATE_BYTES = 65_536
 """Most bytes of `view.state` as JSON."""
 
+DECISION_BYTES = 2**20
+"""Most bytes, as JSON, of what a call is answered with: the messages of a turn, an action or a nudge. The
+largest contexts in use, of 262,144 tokens, take about that much text."""
+
 ToolMode = Literal["text", "native"]
 
 ChatMessage: TypeAlias = dict[str, Any]

@@ -20,6 +20,7 @@ from typing import Any, Literal
 import msgspec
 
 from whale_bench.harness.base import (
+    DECISION_BYTES,
     STATE_BYTES,
     Act,
     Ask,
@@ -144,7 +145,7 @@ def answer_call(
             raise _fault(hook, filename, f"{hook.__name__} changed the view or the reply that it was given")
         if type(view.state) is not dict:
             raise _fault(hook, filename, f"view.state must be a dict, got {view.state!r:.80}")
-        state = msgspec.json.encode(_encodable(view.state))
+        state = _encoded(view.state)
     except (HarnessFault, KeyboardInterrupt):
         raise
     except BaseException as error:
@@ -165,6 +166,8 @@ def check_answer(answer: Answer, call: Call) -> None:
         raise HarnessFault(f"answered with {type(answer.decision).__name__} where it may not")
     if isinstance(answer.decision, Ask):
         _checked(answer.decision.messages, None, "its process")
+    else:
+        _written(answer.decision, None, "its process")
     if len(msgspec.json.encode(answer.state)) > STATE_BYTES:
         raise HarnessFault(f"view.state takes more than {STATE_BYTES} bytes")
 
@@ -198,7 +201,8 @@ def _written(decision: Act | Nudge | Stop, hook: Any, filename: str) -> Act | Nu
     if not isinstance(value, str):
         kind = type(decision).__name__
         raise _fault(hook, filename, f"read returned {kind} whose {name} is no text: {value!r:.80}")
-    return type(decision)(scrub(value))
+    _bounded(msgspec.json.encode(written := scrub(value)), hook, filename)
+    return type(decision)(written)
 
 
 def _checked(chat: Any, hook: Any, filename: str) -> list[dict[str, Any]]:
@@ -207,22 +211,30 @@ def _checked(chat: Any, hook: Any, filename: str) -> list[dict[str, Any]]:
         raise _fault(hook, filename, f"messages must return a non-empty list, got {chat!r:.80}")
     try:
         last = msgspec.convert(chat, list[_Message])[-1]
-        checked: list[dict[str, Any]] = _encodable(chat)
+        encoded = _encoded(chat)
     except (msgspec.ValidationError, TypeError, ValueError, OverflowError) as error:
         raise _fault(hook, filename, f"messages returned what is no chat: {error}") from error
     if last.role == "assistant":
         raise _fault(hook, filename, "messages must not end with the assistant's")
+    _bounded(encoded, hook, filename)
+    checked: list[dict[str, Any]] = msgspec.json.decode(encoded)
     return checked
 
 
-def _encodable(value: Any) -> Any:
-    """`value`, scrubbed where JSON could not carry it."""
+def _bounded(encoded: bytes, hook: Any, filename: str) -> None:
+    """Refuses what no prompt can use."""
+    if len(encoded) > DECISION_BYTES:
+        name = getattr(hook, "__name__", "it")
+        what = f"{name} returned {len(encoded)} bytes, more than {DECISION_BYTES}"
+        raise _fault(hook, filename, what)
+
+
+def _encoded(value: Any) -> bytes:
+    """`value` as JSON, scrubbed where JSON could not carry it."""
     try:
-        msgspec.json.encode(value)
+        return msgspec.json.encode(value)
     except UnicodeEncodeError:
-        value = scrub_all(value)
-        msgspec.json.encode(value)
-    return value
+        return msgspec.json.encode(scrub_all(value))
 
 
 def _fault(thing: Any, filename: str, what: str) -> HarnessFault:

@@ -3,11 +3,17 @@
     finding = await parrot_canary(source, "chess_puzzles", load_examples("chess_puzzles", "mini", "dev"))
     finding = permuted_gold(rollouts, examples)         # None where nothing sings
 
-The *parrot canary* (Chess Puzzles and Math): models that copy what stands in their context
+The *parrot canary*, first kind (Chess Puzzles and Math): models that copy what stands in their context
 (`parrots.py`) may not do better under a harness than the best of them does under h0, neither on all
 examples nor on those that none of them gets right there. One that does was told, or was asked again
-until it said what the harness knew. SearchQA has none, because there the
-context is meant to hold the answer.
+until it said what the harness knew. SearchQA has none, because there the context is meant to hold the answer.
+
+Second kind (all domains): models that name several answers in an order that says nothing (`listing.py`) may
+be right no more often than chance, which is known: where they are, the harness chose. Nor may a harness take
+a move from the middle of such a list, see `choice.py`.
+
+A harness without hint or choice makes either sing once in ten thousand times (`CHANCE`, over all parrots
+and counts together).
 
 The *permuted-gold canary*: responses are judged against the answers of other examples. Each may be right
 for as many as the commonest answer is the answer of, and not for more: such a response says many answers
@@ -23,10 +29,12 @@ import asyncio
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from whale_bench.harness.answers import holds_answers
+from whale_bench.harness.dry_run import line_of
 from whale_bench.harness.findings import Finding
+from whale_bench.harness.listing import LISTS, choices, lister
 from whale_bench.harness.parrots import ANY, MARKED, PARROTS, Replies
 from whale_envs import ExampleSet, FinalResponse, get_domain, parse_action
 from whale_envs.core import Example, Profile
@@ -45,7 +53,7 @@ LUCK = 0.15
 """Share of the examples that no parrot gets right under h0 which one may get right by luck."""
 
 CHANCE = 1e-4
-"""Least probability, under no hint or leak, of what is counted; below it the canary sings."""
+"""Least probability, under no hint, choice or leak, of what a canary counts; below it the canary sings."""
 
 
 async def parrot_canary(
@@ -58,12 +66,12 @@ async def parrot_canary(
     unsafe: bool = False,
     reference: Mapping[str, frozenset[str]] | None = None,
 ) -> Finding | None:
-    """Whether a parrot does better under this harness than the best one under h0.
+    """Whether a parrot does better under this harness than the best one under h0, or a lister than chance.
 
     Args:
         source: of the harness.
-        domain: where; a domain without parrots has no finding.
-        examples: to play, one rollout each for every parrot; some 64 show a plain hint.
+        domain: where.
+        examples: to play, one rollout each for every parrot and lister; some 64 show a plain hint.
         name: what findings call the file.
         seed: of the rollouts.
         unsafe: run it even where it cannot be confined.
@@ -75,12 +83,28 @@ async def parrot_canary(
     from whale_bench.harness.host import load_harness, load_harness_source
 
     get_domain(domain)
-    if domain not in PARROTS:
-        return None
-    if reference is None:
+    copies = domain in PARROTS
+    if copies and reference is None:
         reference = await parrot_hits(load_harness(domain), domain, examples, seed=seed, marked=True)
+    least = CHANCE / (2 * len(PARROTS.get(domain, ())) + len(LISTS))
     async with load_harness_source(domain, source, name, unsafe=unsafe) as harness:
-        hits = await parrot_hits(harness, domain, examples, seed=seed)
+        stage = _Stage(harness, domain, examples, seed, least)
+        return (await _copying(stage, reference or {}) if copies else None) or await _listing(stage)
+
+
+class _Stage(NamedTuple):
+    """Where parrots play, and what is too unlikely there."""
+
+    harness: "HarnessHost"
+    domain: str
+    examples: Sequence[Any]
+    seed: int
+    least: float
+
+
+async def _copying(stage: _Stage, reference: Mapping[str, frozenset[str]]) -> Finding | None:
+    harness, domain, examples, seed, least = stage
+    hits = await parrot_hits(harness, domain, examples, seed=seed)
     hard = {example.id for example in examples}.difference(*reference.values())
     best = max(reference, key=lambda parrot: len(reference[parrot]))
     for parrot, right in hits.items():
@@ -90,12 +114,34 @@ async def parrot_canary(
             (len(right), len(examples), slack * (known + 1) / (len(examples) + 2), ""),
             (len(right & hard), len(hard), LUCK, " that no parrot gets right under h0"),
         ):
-            if _tail(count, of, chance) < CHANCE / len(hits):
+            if tail(count, [chance] * of) < least:
                 return Finding(
                     domain,
-                    f"{name}:1: the parrot {parrot!r} is right on {count} of {of} examples{which}, under h0 "
-                    f"{usual!r} on {known} of {len(examples)}: the harness tells the model what to say",
+                    f"{harness.name}:1: the parrot {parrot!r} is right on {count} of {of} examples{which}, "
+                    f"under h0 {usual!r} on {known} of {len(examples)}: "
+                    "the harness tells the model what to say",
                 )
+    return None
+
+
+async def _listing(stage: _Stage) -> Finding | None:
+    harness, domain, examples, seed, least = stage
+    place = f"{harness.name}:{line_of(harness.source, 'read')}"
+    for which in LISTS:
+        listed = {example.id: choices(example, examples, which) for example in examples}
+        models = {id_: lister(answers, domain) for id_, answers in listed.items()}
+        played = await _play(harness, domain, examples, models, seed)
+        refused = next((row for row in played if row.stop_condition == "provenance"), None)
+        if refused is not None:
+            return Finding(domain, f"{place}: read chooses among answers that a reply lists: {refused.error}")
+        chances = [one.chance for one in listed.values()]
+        count = len(_right(played))
+        if tail(count, chances) < least:
+            return Finding(
+                domain,
+                f"{place}: where a reply names {which} answers in any order, read is right on {count} of "
+                f"{len(played)} examples, {math.fsum(chances):.1f} by chance: it chooses among them",
+            )
     return None
 
 
@@ -107,26 +153,44 @@ async def parrot_hits(
     `marked` adds the chess parrots that go by the observation's marks.
     """
     replies = {**PARROTS[domain], **(MARKED if marked and domain == "chess_puzzles" else {})}
-    found = await asyncio.gather(
-        *(_hits(harness, domain, examples, reply, seed) for reply in replies.values())
+    played = await asyncio.gather(
+        *(
+            _play(harness, domain, examples, {example.id: reply for example in examples}, seed)
+            for reply in replies.values()
+        )
     )
-    return dict(zip(replies, found, strict=True))
+    return dict(zip(replies, map(_right, played), strict=True))
 
 
-async def _hits(
-    harness: "HarnessHost", domain: str, examples: Sequence[Any], replies: Replies, seed: int
-) -> frozenset[str]:
+async def _play(
+    harness: "HarnessHost",
+    domain: str,
+    examples: Sequence[Any],
+    replies: Mapping[str, Replies],
+    seed: int,
+) -> "list[Rollout]":
+    """One rollout of each example; `replies` is a model for each of their ids."""
     from whale_bench.engine import Agent, Task, rollout
     from whale_bench.models.scripted import ScriptedModel
 
     served = examples if isinstance(examples, ExampleSet) else ExampleSet(examples, name="the given examples")
-    task, agent = Task(domain, served), Agent(ScriptedModel(replies), harness)
-    played = await asyncio.gather(
+    task = Task(domain, served)
+    return await asyncio.gather(
         *(
-            rollout(task, agent, example, sample=0, seed=seed, key=f"canary:{example.id}:0")
+            rollout(
+                task,
+                Agent(ScriptedModel(replies[example.id]), harness),
+                example,
+                sample=0,
+                seed=seed,
+                key=f"canary:{example.id}:0",
+            )
             for example in served
         )
     )
+
+
+def _right(played: "Sequence[Rollout]") -> frozenset[str]:
     right = (row for row in played if row.verdict.correct or row.metrics.get("correct_moves", 0) >= 1)
     return frozenset(row.example_id for row in right)
 
@@ -161,7 +225,7 @@ def permuted_gold(
             other = rng.choice(examples)
         right += verify(other, _response(row), profile=profile).correct
     chance = _commonest(list(by_id.values()))
-    if _tail(right, len(rollouts), chance) >= CHANCE:
+    if tail(right, [chance] * len(rollouts)) >= CHANCE:
         return None
     return Finding(
         domain,
@@ -189,7 +253,15 @@ def _commonest(examples: Sequence[Any]) -> float:
     return counts.most_common(1)[0][1] / len(examples)
 
 
-def _tail(hits: int, of: int, chance: float) -> float:
-    """Probability of that many hits or more, at random."""
-    chance = min(chance, 1.0)
-    return math.fsum(math.comb(of, k) * chance**k * (1 - chance) ** (of - k) for k in range(hits, of + 1))
+def tail(hits: int, chances: Sequence[float]) -> float:
+    """Probability of that many hits or more, where each has a chance of its own."""
+    if hits <= 0:
+        return 1.0
+    exactly = [1.0] + [0.0] * len(chances)
+    """By number of hits so far."""
+    for done, chance in enumerate(chances):
+        one = min(max(chance, 0.0), 1.0)
+        for k in range(done + 1, 0, -1):
+            exactly[k] = exactly[k] * (1 - one) + exactly[k - 1] * one
+        exactly[0] *= 1 - one
+    return math.fsum(exactly[hits:])

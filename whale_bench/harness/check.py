@@ -10,8 +10,8 @@ changed; the same calls get the same answers when made twice, and when made in a
 process; what it acts with stands in the reply; no text or answer of a mini example to score stands in
 the file; on request, that it differs from a parent in its prompts only.
 
-Not covered: harnesses that behave differently only later in a rollout, and hints in the prompt, which
-take rollouts to find (`canaries.py`).
+Not covered: harnesses that behave differently only later in a rollout (`replaying.py`), and hints in the
+prompt or a choice among sampled answers, which take rollouts to find (`canaries.py`).
 """
 
 from collections.abc import Mapping, Sequence

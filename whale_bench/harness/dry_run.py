@@ -3,8 +3,8 @@
     exchanges = await check_rollouts(harness, "chess_puzzles")      # HarnessFileError at the first fault
     await replay(other, "chess_puzzles", exchanges)                 # in a process that has seen none of them
 
-The model replies with an ordinary action, with a call of the domain's tool as h0 reads one, with nothing,
-and with nonsense. Every call is made twice, which must give the same answer.
+The model replies with an ordinary action, with several of them, with a call of the domain's tool as h0
+reads one, with nothing, and with nonsense. Every call is made twice, which must give the same answer.
 
 Not covered: the tool's own work; what a tool call gets here is made up.
 """
@@ -12,19 +12,25 @@ Not covered: the tool's own work; what a tool call gets here is made up.
 import ast
 import copy
 import re
+from collections.abc import Callable
+from random import Random
 from typing import Any, NamedTuple
 
 import msgspec
 
 from whale_bench.harness.base import Act, Ask, Reply, Stop, Turn, View
+from whale_bench.harness.choice import is_fair_choice
 from whale_bench.harness.host import HarnessHost, HostDecision
 from whale_bench.harness.provenance import is_sampled
 from whale_envs import RolloutError, ToolCall, make_env, parse_action
+from whale_envs.core import TextEnv
 from whale_envs.errors import HarnessFileError, UnknownNameError
 from whale_envs.seeding import derive_rng, derive_seed
 
-REPLIES = ("an ordinary action", "", "I am not sure. <b>{}</b> \u2654 [ ]")
-"""Replies the scripted model gives in turn; the first stands for an action of the environment."""
+REPLIES = ("", "I am not sure. <b>{}</b> \u2654 [ ]")
+"""Replies of the scripted model, after actions of the environment, one and then several at a time."""
+
+_SEVERAL = 6
 
 TOOL_REPLIES = {
     "math_python": "I compute.\n```python\nprint(6 * 7)\n```",
@@ -57,9 +63,9 @@ async def check_rollouts(harness: HarnessHost, domain: str) -> list[Exchange]:
     except UnknownNameError as error:
         raise HarnessFileError(f"{harness.name}:{line_of(harness.source, 'ENV_OPTIONS')}: {error}") from error
     exchanges: list[Exchange] = []
-    replies = [*REPLIES, *([TOOL_REPLIES[domain]] if domain in TOOL_REPLIES else [])]
-    for number, reply in enumerate(replies):
-        await _dry_run(harness, domain, None if number == 0 else reply, options, exchanges)
+    said = [*REPLIES, *([TOOL_REPLIES[domain]] if domain in TOOL_REPLIES else [])]
+    for say in (_an_action, _several, *(lambda _env, _rng, text=text: text for text in said)):
+        await _dry_run(harness, domain, say, options, exchanges)
     return exchanges
 
 
@@ -78,12 +84,17 @@ async def replay(harness: HarnessHost, domain: str, exchanges: list[Exchange]) -
 def check_provenance(harness: HarnessHost, exchanges: list[Exchange]) -> None:
     """HarnessFileError where the harness acted with what the scripted model did not say."""
     for exchange in exchanges:
-        decision, reply = exchange.decision, exchange.reply
-        if reply is not None and isinstance(decision, Act) and not is_sampled(decision.action, [reply.text]):
-            raise HarnessFileError(
-                f"{harness.name}:{line_of(harness.source, 'read')}: read acts with {decision.action!r:.60}, "
-                f"which does not stand in the reply {reply.text!r:.60}"
-            )
+        decision, reply, view = exchange.decision, exchange.reply, exchange.view
+        if reply is None or not isinstance(decision, Act):
+            continue
+        acts = (
+            f"{harness.name}:{line_of(harness.source, 'read')}: read acts with {decision.action!r:.60}, which"
+        )
+        if not is_sampled(decision.action, [reply.text]):
+            raise HarnessFileError(f"{acts} does not stand in the reply {reply.text!r:.60}")
+        chess = view.domain == "chess_puzzles"
+        if chess and not is_fair_choice(decision.action, [reply.text], view.observation):
+            raise HarnessFileError(f"{acts} it chooses among the moves of the reply {reply.text!r:.60}")
 
 
 def line_of(source: str, name: str) -> int:
@@ -104,15 +115,28 @@ def line_of(source: str, name: str) -> int:
     return 1
 
 
+def _an_action(env: TextEnv, rng: Random) -> str:
+    return env.random_action(rng)
+
+
+def _several(env: TextEnv, rng: Random) -> str:
+    actions = dict.fromkeys(env.random_action(rng) for _ in range(_SEVERAL))
+    return "\n".join(f"{action} [{action}] <move>{action}</move>" for action in actions)
+
+
 async def _dry_run(
-    harness: HarnessHost, domain: str, text: str | None, options: dict[str, int], exchanges: list[Exchange]
+    harness: HarnessHost,
+    domain: str,
+    say: Callable[[TextEnv, Random], str],
+    options: dict[str, int],
+    exchanges: list[Exchange],
 ) -> None:
     env = make_env(domain, split="dev", **options)
     opening, info = env.reset(options={"example_id": env.examples[0].id})
     view = View(domain, opening, opening, max_turns=env.max_turns, seed=derive_seed("check", 0))
     rng = derive_rng("check", 0)
     for _ in range(min(_TURNS, env.max_turns)):
-        reply = Reply(env.random_action(rng) if text is None else text)
+        reply = Reply(say(env, rng))
         decision = await _twice(harness, view, None, exchanges)
         if isinstance(decision, Stop):
             return

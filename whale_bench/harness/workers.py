@@ -22,7 +22,7 @@ from typing import Any, Self
 
 import msgspec
 
-from whale_bench.harness.base import Settings
+from whale_bench.harness.base import DECISION_BYTES, Settings
 from whale_bench.harness.calls import Fault, Start
 from whale_envs.errors import HarnessFileError, InfrastructureError
 from whale_envs.sandbox.confined import Confined, Job, refuse, start
@@ -44,7 +44,8 @@ WALLS_SECONDS = 120.0
 """Longest wait for the walls to stand, on a machine that others keep busy."""
 
 _CHUNK = 262_144
-_MOST_LINE = 2**24
+_MOST_LINE = 2 * DECISION_BYTES
+"""Room for what a call may be answered with, the state, and the harness's constants."""
 
 
 class Worker:
@@ -120,6 +121,10 @@ class Worker:
             self._out += b"\n"
         if not waiting:
             self._write()
+
+    def cpu_seconds(self) -> float:
+        """What the process has used, its start included; 0 where it has ended or nobody says."""
+        return self._process.cpu_seconds()
 
     async def end(self) -> str:
         """Ends the process, if it has not ended, and waits for it; returns how it ended."""

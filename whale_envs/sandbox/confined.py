@@ -14,11 +14,13 @@ What remains reachable is what `client` names for the interpreter tool, without 
 Not covered: time limits, and what is said on the socket.
 """
 
+import contextlib
 import os
 import socket
 import subprocess
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, Any
 
 from whale_envs.errors import UnconfinedError
@@ -57,6 +59,19 @@ class Confined:
         self.sock = sock
         self._process, self._complaints = process, complaints
         self._owner = os.getpid()
+
+    def cpu_seconds(self) -> float:
+        """What the worker has used so far, its start included; 0 where it has ended or nobody says."""
+        pids, ticks = [self._process.pid], 0
+        for pid in pids:  # those that are added too: the worker is a child's child
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                folder = Path("/proc", str(pid))
+                fields = (
+                    (folder / "stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
+                )
+                ticks += int(fields[11]) + int(fields[12])
+                pids += map(int, (folder / "task" / str(pid) / "children").read_text().split())
+        return ticks / os.sysconf("SC_CLK_TCK")
 
     def end(self) -> str:
         """Kills the worker if it runs, and waits for its end; returns how that was. Idempotent; blocks."""

@@ -70,7 +70,7 @@ async def test_candidates_see_neither_order_nor_neighbours(tmp_path):
 
 
 async def test_a_candidate_that_hangs_is_invalid(tmp_path, monkeypatch):
-    monkeypatch.setattr("whale_bench.harness.host.START_SECONDS", 2.0)
+    monkeypatch.setattr("whale_bench.harness.process.START_SECONDS", 2.0)
     lines, accepted = await search(tmp_path / "run", Scripted([LOOP]), 2)
     assert lines[1]["candidates"] == {"h1": "invalid"}
     assert "not loaded" in read_archive(tmp_path / "run" / "archive").candidates["h1"].reason
