@@ -105,6 +105,22 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     groups: list[Group]
 
 
+class Beginning(msgspec.Struct, frozen=True, kw_only=True):
+    """What stands in for an overview until all rollouts have been read: what summary.json says."""
+
+    folder: str
+    settings: dict[str, Any]
+    summary: Summary | None
+    """None where there is no summary.json."""
+    missing: int
+    missing_keys: list[str]
+    damaged: int = 0
+    histograms: list[Histogram]
+    groups: list[Group]
+    first: int
+    """How many rollouts, the first, the tables hold."""
+
+
 def overview_of(
     settings: Mapping[str, Any],
     outcomes: Sequence[Outcome],
@@ -138,6 +154,23 @@ def overview_of(
         damaged=damaged,
         histograms=_histograms(outcomes, k),
         groups=_groups(outcomes, k, shown_by),
+    )
+
+
+def beginning_of(
+    settings: Mapping[str, Any], stored: Summary | None, *, folder: str, first: int
+) -> Beginning:
+    """What can be said of a run of which only the first rollouts have been read."""
+    shown_by = DOMAINS[stored.domain].shown_by if stored and stored.domain in DOMAINS else ()
+    return Beginning(
+        folder=folder,
+        settings=dict(settings),
+        summary=stored and msgspec.structs.replace(stored, missing=[]),
+        missing=len(stored.missing) if stored else 0,
+        missing_keys=stored.missing[:MISSING_SHOWN] if stored else [],
+        histograms=[_ended_by(stored.stop_conditions)] if stored else [],
+        groups=_stored_groups(stored, shown_by) if stored else [],
+        first=first,
     )
 
 
@@ -226,12 +259,12 @@ def _histograms(outcomes: Sequence[Outcome], k: int) -> list[Histogram]:
             f"{unknown:,} rollouts without a count" if unknown else "",
         ),
         Histogram("Seconds", "rollouts", _binned([o.seconds for o in outcomes], whole=False)),
-        Histogram(
-            "Ended by",
-            "rollouts",
-            [Bin(name, count) for name, count in Counter(o.stop_condition for o in outcomes).most_common()],
-        ),
+        _ended_by(Counter(o.stop_condition for o in outcomes)),
     ]
+
+
+def _ended_by(counts: Mapping[str, int]) -> Histogram:
+    return Histogram("Ended by", "rollouts", [Bin(*pair) for pair in Counter(counts).most_common()])
 
 
 def _counted(values: Iterable[int], counts: Mapping[int, int]) -> list[Bin]:
@@ -270,9 +303,8 @@ def _groups(outcomes: Iterable[Outcome], k: int, shown_by: Sequence[str]) -> lis
     for outcome in outcomes:
         for pair in dict.fromkeys(outcome.groups):
             rewards[pair][outcome.example_id].append(outcome.verdict.reward)
-    order = {name: number for number, name in enumerate(shown_by)}
     found = []
-    for name, value in sorted(rewards, key=lambda pair: (order.get(pair[0], len(order)), *pair)):
+    for name, value in _in_order(rewards, shown_by):
         examples = list(rewards[name, value].values())
         flat = [reward for samples in examples for reward in samples]
         score: Score | None = None
@@ -282,7 +314,7 @@ def _groups(outcomes: Iterable[Outcome], k: int, shown_by: Sequence[str]) -> lis
             Group(
                 name=name,
                 value=value,
-                main=name in order,
+                main=name in shown_by,
                 examples=len(examples),
                 rollouts=len(flat),
                 mean=math.fsum(flat) / len(flat),
@@ -291,3 +323,32 @@ def _groups(outcomes: Iterable[Outcome], k: int, shown_by: Sequence[str]) -> lis
             )
         )
     return found
+
+
+def _stored_groups(summary: Summary, shown_by: Sequence[str]) -> list[Group]:
+    """The groups of which summary.json has a score; in the order of `_groups`."""
+    scored = {
+        (name, value): (group, group.score)
+        for name, values in summary.groups.items()
+        for value, group in values.items()
+        if group.score is not None
+    }
+    return [
+        Group(
+            name=name,
+            value=value,
+            main=name in shown_by,
+            examples=group.examples,
+            rollouts=group.examples * summary.k,
+            mean=score.mean,
+            low=score.low,
+            high=score.high,
+        )
+        for name, value in _in_order(scored, shown_by)
+        for group, score in [scored[name, value]]
+    ]
+
+
+def _in_order(pairs: Iterable[tuple[str, str]], shown_by: Sequence[str]) -> list[tuple[str, str]]:
+    order = {name: number for number, name in enumerate(shown_by)}
+    return sorted(pairs, key=lambda pair: (order.get(pair[0], len(order)), *pair))
