@@ -105,8 +105,8 @@ class OutcomeReader:
         )
 
 
-def outcome_of(rollout: Rollout) -> Outcome:
-    """The rollout's outcome."""
+def outcome_of(rollout: Rollout | SkimmedLine) -> Outcome:
+    """The outcome of one rollout; of many lines, see `OutcomeReader`."""
     shared = {name: getattr(rollout, name) for name in _SHARED}
     return Outcome(**shared, model_calls=len(rollout.segments), texts=_texts(rollout))
 

@@ -27,7 +27,7 @@ import msgspec
 from whale_bench.outcomes import Outcome, OutcomeReader, SkimmedLine
 from whale_bench.scoring import Summary
 from whale_bench.store import RunStore, lines_of
-from whale_bench.view.data import beginning_of, headline, overview_of
+from whale_bench.view.data import Beginning, Overview, beginning_of, headline, overview_of
 from whale_envs.errors import UsageError
 from whale_envs.paths import cache_dir, make_cached_folder
 
@@ -200,6 +200,7 @@ def _fill(
     folder = store.folder.resolve().name
     with database:
         database.executemany(_INSERT, rows())
+        overview: Overview | Beginning
         if most is None:
             overview = overview_of(store.settings, outcomes, _stored(store), folder=folder, damaged=damaged)
         else:

@@ -36,7 +36,7 @@ from whale_bench.view.data import Overview, Row
 from whale_envs.errors import UsageError
 
 __all__ = [
-    "ANSWER_CHARS", "FIRST", "MOST_ROWS", "SAID_CHARS", "ExamplePage", "ExampleRow", "Page", "Progress",
+    "ANSWER_CHARS", "MOST_ROWS", "SAID_CHARS", "ExamplePage", "ExampleRow", "Page", "Progress",
     "Query", "RunIndex",
 ]  # fmt: skip
 
@@ -44,9 +44,6 @@ MOST_ROWS = 500
 """Most rows of one page."""
 
 Sort = Literal["order", "example", "solved", "stop", "turns", "tokens", "seconds"]
-FIRST = 500
-"""Rollouts of the beginning of a run that can be looked at before all are read."""
-
 _ORDER = {
     "order": "id", "example": "example", "solved": "reward", "stop": "stop", "turns": "turns",
     "tokens": "tokens", "seconds": "seconds",
@@ -133,8 +130,8 @@ class RunIndex:
         return None if database is None else cls(store, store.parts(), database)
 
     @classmethod
-    def first(cls, folder: Path, most: int = FIRST) -> Self:
-        """An index, in memory, of the first rollouts alone: a moment's work, however large the run."""
+    def first(cls, folder: Path, most: int) -> Self:
+        """An index, in memory, of the first `most` rollouts alone: a moment's work, however large the run."""
         store = RunStore.open(folder)
         return cls(store, store.parts(), build(store, None, most=most))
 

@@ -26,6 +26,9 @@ from whale_envs.errors import UsageError
 SMALL = 16 * 2**20
 """Bytes of rollouts up to which a run is indexed in a moment, in this process."""
 
+FIRST = 500
+"""Rollouts of the beginning of a run that can be looked at before all are read."""
+
 RESTARTS = 2
 """How often the process that indexes is started again after a kill."""
 
@@ -108,7 +111,7 @@ class LiveRun:
 
     async def _beginning(self) -> RunIndex:
         if self._first is None:
-            self._first = await asyncio.to_thread(RunIndex.first, self.folder)
+            self._first = await asyncio.to_thread(RunIndex.first, self.folder, FIRST)
         return self._first
 
     async def _build(self) -> RunIndex:

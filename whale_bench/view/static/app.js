@@ -39,7 +39,7 @@ async function navigate(first = false) {
     overview ??= await source.overview();
     if (mine !== turn) return;
     if (overview.first && reading === null) {
-      reading = new Reading(source, overview.first);
+      reading = new Reading(source, overview);
       reading.whole = reading.run(completed);
     }
     document.getElementById("where").textContent = overview.folder;

@@ -1,20 +1,20 @@
 // How far a server is with a run that it reads for the first time, and what can be seen until then.
 // The bar moves all the time; what is spoken changes at each quarter, and at the end.
 
-import { h, many } from "./dom.js";
+import { h, number } from "./dom.js";
 
-const PAUSE_MS = 250;
+const POLL_MS = 250;
 
 export class Reading {
   #stopped = false;
-  /** `first` rollouts are in the tables until all are. */
-  constructor(source, first) {
+  /** Takes what `data.py` calls a Beginning: `first` rollouts are in the tables until all are. */
+  constructor(source, { first, summary }) {
     this.source = source;
     this.said = h("p", { role: "status" });
     this.bar = h("progress", { max: "100", value: "0", "aria-label": "Reading the run" });
     this.share = h("span", { "aria-hidden": "true" }, "0%");
     this.line = h("div", { class: "bar-line" }, this.bar, this.share);
-    this.until = `Until all rollouts are read, tables and filters are of the first ${many(first, "one")}, and scores are as summary.json has them.`;
+    this.until = `Until all rollouts are read, tables and filters are of the first ${number(first)}, and ${summary ? "scores are as summary.json has them" : "there is no score"}.`;
     this.element = h("section", { class: "reading", "aria-label": "Progress" }, this.said, this.line);
   }
 
@@ -36,7 +36,7 @@ export class Reading {
           quarter = Math.floor(share / 25);
           this.said.textContent = `${25 * quarter}% read. ${this.until}`;
         }
-        await new Promise((resolve) => setTimeout(resolve, PAUSE_MS));
+        await new Promise((resolve) => setTimeout(resolve, POLL_MS));
       }
       await completed(this.source);
       this.said.textContent = "All rollouts are read: the page is of the whole run.";
