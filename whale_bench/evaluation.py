@@ -19,7 +19,6 @@ them in turn), other executors.
 import asyncio
 import math
 import time
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
@@ -30,8 +29,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from whale_bench.agents.host import OwnAgent
+from whale_bench.charging import charge_of, reconcile
 from whale_bench.engine import Agent, LostRolloutError, Task, rollout
-from whale_bench.ledger import CACHED, COUNTED, Charge, Ledger, parts
+from whale_bench.ledger import Charge, Ledger
 from whale_bench.models import Backend
 from whale_bench.opening import open_agent, open_resources, planned_examples
 from whale_bench.plan import EvalPlan, check_same, plan_of, resolve
@@ -205,38 +205,13 @@ def _earlier(
         summary = msgspec.json.decode(data or b"", type=Summary)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # none, or damaged: made anew
         return _Earlier(None, {}, [])
+    if not summary.warnings:
+        return _Earlier(summary if summary.complete else None, summary.seconds, [])
     found = summarise(
         rows.values(), keys=keys, groups=groups, settings=store.settings, seconds={}, problems={}
     )
     kept = [warning for warning in summary.warnings if warning not in found.warnings]
     return _Earlier(summary if summary.complete else None, summary.seconds, kept)
-
-
-def reconcile(store: RunStore, ledger: Ledger, rows: Mapping[str, Outcome], purpose: str) -> set[str]:
-    """Makes ledger and lines agree after a kill; returns the keys that an earlier launch settled.
-
-    Raises:
-        DataError: the ledger's events do not follow from one another.
-    """
-    ledger.audit()
-    settled, waiting = ledger.settled_keys(), dict(ledger.open_reservations())
-    unreserved = 0
-    for row in rows.values():
-        attempt = waiting.pop(row.key, None)
-        if attempt is None and row.key not in settled:
-            unreserved += 1
-            attempt = ledger.reserve(row.key, purpose)
-        if attempt is not None:
-            close = ledger.repeat if row.key in settled else ledger.settle
-            close(row.key, attempt, charge_of(row))
-    for key, attempt in waiting.items():
-        ledger.interrupt(key, attempt)
-    if unreserved:
-        warnings.warn(
-            f"{unreserved} rollouts of {store.folder} stood in no ledger reservation; they are charged now",
-            stacklevel=2,
-        )
-    return settled
 
 
 def _silent(finished: int, total: int, mean: float | None) -> None:
@@ -323,16 +298,3 @@ class _Launch:
 
 class _GiveUpError(Exception):
     """The server has failed too many rollouts in a row."""
-
-
-def charge_of(row: Outcome) -> Charge:
-    """What the ledger settles a finished rollout with: where the size of a call is unknown, the others'."""
-    return Charge(
-        rollouts=1,
-        prompt_tokens=row.known_prompt_tokens or row.prompt_tokens or 0,
-        sampled_tokens=row.known_sampled_tokens or row.sampled_tokens or 0,
-        model_calls=row.model_calls,
-        seconds=row.seconds,
-        unmetered_tokens=row.prompt_tokens is None or row.sampled_tokens is None,
-        **parts(row.metrics, (*COUNTED, *CACHED)),
-    )

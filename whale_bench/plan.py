@@ -246,7 +246,27 @@ def check_same(old: Mapping[str, Any], new: Mapping[str, Any], folder: Path) -> 
         "retriever_id",
         "tokenizer_id",
     ):
-        if old.get(name) != new.get(name):
-            raise UsageError(
-                f"{folder} cannot be resumed: its {name} is {old.get(name)!r}, now it is {new.get(name)!r}"
-            )
+        was, now = old.get(name), new.get(name)
+        if was == now or (name == "retriever_id" and same_retriever(was, now)):
+            continue
+        unsaid = ""
+        if name == "retriever_id" and _served(was)[0] and _served(now)[0] and not _served(now)[1]:
+            unsaid = "; a server at another address has to say at /info what it serves"
+        raise UsageError(f"{folder} cannot be resumed: its {name} is {was!r}, now it is {now!r}{unsaid}")
+
+
+def same_retriever(a: str | None, b: str | None) -> bool:
+    """Whether two `retriever_id` are of one retriever; servers that say what they serve may be anywhere.
+
+    >>> same_retriever("remote:http://old#sha256:e0", "remote:http://new#sha256:e0")
+    True
+    >>> same_retriever("remote:http://old", "remote:http://new")
+    False
+    """
+    return a == b or (_served(a) == _served(b) and all(_served(a)))
+
+
+def _served(retriever_id: str | None) -> tuple[bool, str]:
+    """Whether a server searches, and what it says that it serves; an address is no answer to that."""
+    address, _, said = (retriever_id or "").partition("#")
+    return address.startswith("remote:"), said

@@ -19,7 +19,6 @@ Not covered: runs written by two processes at once, which the lock refuses.
 import fcntl
 import hashlib
 import os
-import sys
 import tomllib
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,10 +29,15 @@ from typing import Any, Self, TypeVar
 import msgspec
 import tomli_w
 
+from whale_bench.outcomes import Outcome, OutcomeReader, SkimmedLine, outcome_of
 from whale_bench.records import Rollout
 from whale_bench.text import scrub_all
-from whale_envs.core import Verdict
 from whale_envs.errors import InfrastructureError, UsageError
+
+__all__ = [
+    "ADDRESSES", "FORMAT", "DamagedLineWarning", "Outcome", "RunStore", "SkimmedLine", "lines_of",
+    "outcome_of", "settings_id", "write_whole",
+]  # fmt: skip
 
 FORMAT = 1
 """Version of the folder's layout, in run.toml."""
@@ -44,93 +48,15 @@ ADDRESSES = ("base_url", "retriever_url", "judge_url", "python_url")
 _OF_THE_RUN = ("domain", "seed", "weights_id", "harness_id")
 """What every line shares with run.toml."""
 
+_READ_AHEAD = 2**17
+"""Bytes read at once: with the default's 8 KiB, lines of some kilobytes cost three times as much."""
+
 _TEMPORARY = ".half-written-"
 """Begins the names of files that a kill may leave behind."""
 
 
 class DamagedLineWarning(UserWarning):
     """A line of a rollouts file could not be read and was passed over."""
-
-
-class Outcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A rollout without its content: what scoring needs, small in memory."""
-
-    key: str
-    example_id: str
-    sample: int
-    verdict: Verdict
-    stop_condition: str
-    truncated: bool
-    metrics: dict[str, float]
-    groups: tuple[tuple[str, str], ...]
-    model_calls: int
-    tool_calls: int
-    metered: bool = True
-    prompt_tokens: int | None
-    sampled_tokens: int | None
-    known_prompt_tokens: int | None = None
-    known_sampled_tokens: int | None = None
-    seconds: float
-    texts: int
-    """Hash of the sampled texts, to tell equal samples within one process."""
-
-
-def outcome_of(rollout: "Rollout | SkimmedLine") -> Outcome:
-    """The rollout's outcome."""
-    return Outcome(
-        **{name: getattr(rollout, name) for name in _SHARED},
-        model_calls=len(rollout.segments),
-        texts=hash(tuple(segment.text for segment in rollout.segments)),
-    )
-
-
-_SHARED = tuple(name for name in Outcome.__struct_fields__ if name in Rollout.__struct_fields__)
-
-
-class SkimmedSegment(msgspec.Struct, gc=False):
-    """The one field of a segment that an outcome needs."""
-
-    text: str
-
-
-class SkimmedLine(msgspec.Struct, kw_only=True, gc=False):
-    """The fields of a rollout's line that an outcome needs; the others are skipped, not built."""
-
-    key: str
-    domain: str
-    example_id: str
-    sample: int
-    seed: int
-    harness_id: str
-    weights_id: str
-    segments: tuple[SkimmedSegment, ...]
-    verdict: Verdict
-    stop_condition: str
-    truncated: bool
-    metered: bool = True
-    metrics: dict[str, float] = {}
-    groups: tuple[tuple[str, str], ...] = ()
-    prompt_tokens: int | None = None
-    sampled_tokens: int | None = None
-    known_prompt_tokens: int | None = None
-    known_sampled_tokens: int | None = None
-    tool_calls: int = 0
-    seconds: float = 0.0
-
-
-class _Shared:
-    """Equal values of one kind as one object: outcomes repeat a few verdicts and metrics over and over."""
-
-    def __init__(self) -> None:
-        self._known: dict[Any, Any] = {}
-
-    def __call__(self, value: Any, key: Any) -> Any:
-        if len(self._known) > _MOST_SHARED:
-            self._known.clear()
-        return self._known.setdefault(key, value)
-
-
-_MOST_SHARED = 10_000
 
 
 _Row = TypeVar("_Row", Rollout, SkimmedLine)
@@ -143,6 +69,7 @@ class RunStore:
         self.folder = folder
         self.settings = settings
         """run.toml as a dict."""
+        self._of_the_run = tuple(settings.get(name) for name in _OF_THE_RUN)
         self._lock: int | None = None
         self._file: int | None = None
 
@@ -248,33 +175,14 @@ class RunStore:
 
     def outcomes(self) -> Iterator[Outcome]:
         """The outcome of every rollout once; decodes no more of a line than that."""
-        example, verdict, metrics, groups = _Shared(), _Shared(), _Shared(), _Shared()
-        for line in self._read(SkimmedLine):
-            yield Outcome(
-                key=line.key,
-                example_id=example(line.example_id, line.example_id),
-                sample=line.sample,
-                verdict=verdict(line.verdict, line.verdict),
-                stop_condition=sys.intern(line.stop_condition),
-                truncated=line.truncated,
-                metrics=metrics(line.metrics, (*line.metrics, *line.metrics.values())),
-                groups=groups(line.groups, line.groups),
-                model_calls=len(line.segments),
-                tool_calls=line.tool_calls,
-                metered=line.metered,
-                prompt_tokens=line.prompt_tokens,
-                sampled_tokens=line.sampled_tokens,
-                known_prompt_tokens=line.known_prompt_tokens,
-                known_sampled_tokens=line.known_sampled_tokens,
-                seconds=line.seconds,
-                texts=hash(tuple(segment.text for segment in line.segments)),
-            )
+        reader = OutcomeReader()
+        return (reader.outcome(line) for line in self._read(SkimmedLine))
 
     def _read(self, kind: type[_Row]) -> Iterator[_Row]:
         decoder = msgspec.json.Decoder(kind)
         seen: set[str] = set()
         for part in self.parts():
-            for number, line in enumerate(_lines(part), start=1):
+            for number, line in enumerate(lines_of(part), start=1):
                 try:
                     row = decoder.decode(line)
                 except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -295,6 +203,8 @@ class RunStore:
         Raises:
             UsageError: it is not; names its `place`.
         """
+        if (row.domain, row.seed, row.weights_id, row.harness_id) == self._of_the_run:
+            return
         for name in _OF_THE_RUN:
             if name in self.settings and getattr(row, name) != self.settings[name]:
                 raise UsageError(
@@ -349,9 +259,14 @@ def settings_id(settings: Mapping[str, Any], addresses: Sequence[str] = ADDRESSE
     return f"sha256:{hashlib.sha256(msgspec.json.encode(kept, order='sorted')).hexdigest()}"
 
 
-def _lines(part: Path) -> Iterator[bytes]:
+def lines_of(part: Path) -> Iterator[bytes]:
+    """The lines of a file of rollouts.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
     try:
-        with part.open("rb") as lines:
+        with part.open("rb", buffering=_READ_AHEAD) as lines:
             yield from lines
     except OSError as error:
         raise UsageError(f"{part}: cannot be read: {error}") from error

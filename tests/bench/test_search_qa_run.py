@@ -6,8 +6,9 @@ import signal
 import subprocess
 import sys
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from aiohttp import web
@@ -20,8 +21,10 @@ from whale_bench.evaluation import evaluate
 from whale_bench.ledger import Ledger
 from whale_bench.models.base import Request
 from whale_bench.models.scripted import ScriptedModel
+from whale_bench.plan import check_same
+from whale_bench.store import ADDRESSES, RunStore
 from whale_envs import InfrastructureError, UsageError, load_examples
-from whale_envs.retrieval import http
+from whale_envs.retrieval import Hit, http
 from whale_envs.retrieval.server import RetrieverServer
 from whale_envs.search_qa.retrievers import open_retriever
 
@@ -172,6 +175,71 @@ async def test_a_served_retriever_gives_what_the_embedded_one_gives(tmp_path: Pa
             steps.append({line["key"]: line["steps"] for line in lines})
     assert steps[0] == steps[1]
     assert settings(folder)["retriever_id"].startswith("remote:http://127.0.0.1:")
+
+
+class Served:
+    """Finds nothing, and says that it is of this index."""
+
+    name = "served"
+
+    def __init__(self, index: str) -> None:
+        self.retriever_id = index
+
+    async def search(self, queries: Sequence[str], k: int) -> list[list[Hit]]:
+        return [[] for _ in queries]
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        return None
+
+
+@pytest.mark.parametrize(
+    ("began", "now", "same"),
+    [
+        ("sha256:e0", "sha256:e0", True),
+        ("sha256:e0", "sha256:e1", False),
+        ("sha256:e0", "", False),
+        ("", "sha256:e0", False),
+        ("", "", False),
+    ],
+)
+async def test_a_resume_goes_to_another_server_of_the_same_index_only(
+    began: str, now: str, same: bool, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    async with RetrieverServer(Served(began)) as first:
+        asked = plan(retriever="http", retriever_url=first.url, n=2, k=2)
+        await evaluate(asked, folder, backend=searching())
+    part = folder / "rollouts-0000.jsonl"
+    part.write_bytes(b"".join(part.read_bytes().splitlines(keepends=True)[:2]))
+    before = (folder / "run.toml").read_bytes()
+    async with RetrieverServer(Served(now)) as second:
+        resumed = evaluate(None, folder, backend=searching(), retriever_url=second.url)
+        if same:
+            assert (await resumed).complete
+            assert settings(folder)["retriever_url"] == second.url
+            assert (await evaluate(None, folder, backend=searching())).complete  # from the folder alone
+        else:
+            said = "has to say at /info what it serves" if not now else "its retriever_id is"
+            with pytest.raises(UsageError, match=said):
+                await resumed
+            assert (folder / "run.toml").read_bytes() == before
+
+
+async def test_the_judge_and_the_interpreter_may_move(tmp_path: Path) -> None:
+    def moved(**now: str) -> None:
+        folder = tmp_path / "-".join(now)
+        store = RunStore.open(folder)
+        new = store.settings | now
+        check_same(store.settings, new, folder)
+        store.write_addresses(new)
+        assert RunStore.open(folder).settings == new | {"settings_id": store.settings["settings_id"]}
+
+    for name in ADDRESSES:
+        RunStore.create(tmp_path / name, {name: "http://old"}, None)
+        moved(**{name: "http://new"})
 
 
 async def test_a_judge_decides_and_what_it_cost_is_in_the_ledger(tmp_path: Path) -> None:

@@ -10,22 +10,24 @@ Not covered: the content of rollouts (`replay.py`), where they stand on disk (`i
 """
 
 import hashlib
-import math
 import re
-from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from whale_bench.scoring import Summary, summarise
-from whale_bench.statistics import Score, mean_at_k
 from whale_bench.store import Outcome
+from whale_bench.view.distributions import (
+    Group,
+    Histogram,
+    ended_by,
+    groups_of,
+    histograms,
+    stored_groups,
+)
 from whale_envs import DOMAINS
 from whale_envs.errors import UsageError
-
-BINS = 12
-"""Most bars of a histogram."""
 
 HEADLINE_CHARS = 300
 
@@ -57,37 +59,6 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     groups: list[tuple[str, str]]
 
 
-class Bin(msgspec.Struct, frozen=True):
-    """A bar: how many values are in [low, high]."""
-
-    label: str
-    count: int
-
-
-class Histogram(msgspec.Struct, frozen=True):
-    title: str
-    unit: str
-    """What is counted, e.g. "examples"."""
-    bins: list[Bin]
-    note: str = ""
-
-
-class Group(msgspec.Struct, frozen=True, kw_only=True):
-    """The examples that share a value, e.g. "band" and "easy"."""
-
-    name: str
-    value: str
-    main: bool
-    """Whether tables in the terminal show it too."""
-    examples: int
-    rollouts: int
-    mean: float
-    """Mean reward over finished rollouts."""
-    low: float | None
-    high: float | None
-    """95% interval clustered by example; None while one of its examples lacks rollouts."""
-
-
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
     """A run, without its rollouts."""
 
@@ -103,6 +74,22 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     """Lines that could not be read and were passed over."""
     histograms: list[Histogram]
     groups: list[Group]
+
+
+class Beginning(msgspec.Struct, frozen=True, kw_only=True):
+    """What stands in for an overview until all rollouts have been read: what summary.json says."""
+
+    folder: str
+    settings: dict[str, Any]
+    summary: Summary | None
+    """None where there is no summary.json."""
+    missing: int
+    missing_keys: list[str]
+    damaged: int = 0
+    histograms: list[Histogram]
+    groups: list[Group]
+    first: int
+    """How many rollouts, the first, the tables hold."""
 
 
 def overview_of(
@@ -136,8 +123,25 @@ def overview_of(
         missing=len(keys),
         missing_keys=known[:MISSING_SHOWN],
         damaged=damaged,
-        histograms=_histograms(outcomes, k),
-        groups=_groups(outcomes, k, shown_by),
+        histograms=histograms(outcomes, k),
+        groups=groups_of(outcomes, k, shown_by),
+    )
+
+
+def beginning_of(
+    settings: Mapping[str, Any], stored: Summary | None, *, folder: str, first: int
+) -> Beginning:
+    """What can be said of a run of which only the first rollouts have been read."""
+    shown_by = DOMAINS[stored.domain].shown_by if stored and stored.domain in DOMAINS else ()
+    return Beginning(
+        folder=folder,
+        settings=dict(settings),
+        summary=stored and msgspec.structs.replace(stored, missing=[]),
+        missing=len(stored.missing) if stored else 0,
+        missing_keys=stored.missing[:MISSING_SHOWN] if stored else [],
+        histograms=[ended_by(stored.stop_conditions)] if stored else [],
+        groups=stored_groups(stored, shown_by) if stored else [],
+        first=first,
     )
 
 
@@ -203,91 +207,3 @@ def choose(outcomes: Iterable[tuple[str, bool]], most: int) -> set[str]:
 
 def _rank(key: str) -> bytes:
     return hashlib.sha256(key.encode()).digest()
-
-
-def _histograms(outcomes: Sequence[Outcome], k: int) -> list[Histogram]:
-    solved: Counter[str] = Counter()
-    for outcome in outcomes:
-        solved[outcome.example_id] += outcome.verdict.correct
-    per_example = Counter(solved.values())
-    tokens = [o.sampled_tokens for o in outcomes if o.sampled_tokens is not None]
-    unknown = len(outcomes) - len(tokens)
-    return [
-        Histogram(
-            f"Solved rollouts of {k}, per example",
-            "examples",
-            _counted(range(k + 1), per_example) if k < BINS else _binned(list(solved.values()), whole=True),
-        ),
-        Histogram("Turns", "rollouts", _binned([o.model_calls for o in outcomes], whole=True)),
-        Histogram(
-            "Sampled tokens",
-            "rollouts",
-            _binned(tokens, whole=True),
-            f"{unknown:,} rollouts without a count" if unknown else "",
-        ),
-        Histogram("Seconds", "rollouts", _binned([o.seconds for o in outcomes], whole=False)),
-        Histogram(
-            "Ended by",
-            "rollouts",
-            [Bin(name, count) for name, count in Counter(o.stop_condition for o in outcomes).most_common()],
-        ),
-    ]
-
-
-def _counted(values: Iterable[int], counts: Mapping[int, int]) -> list[Bin]:
-    return [Bin(str(value), counts.get(value, 0)) for value in values]
-
-
-def _binned(values: Sequence[float], *, whole: bool) -> list[Bin]:
-    """Bars of one round width from the least to the greatest value; whole numbers share no bar in part."""
-    if not values:
-        return []
-    low, high = min(values), max(values)
-    if whole and high - low < BINS:
-        return _counted(range(int(low), int(high) + 1), Counter(int(value) for value in values))
-    width = _round_width((high - low) / (BINS - 1) or high or 1.0)
-    if whole:
-        width = max(1.0, width)
-    first = math.floor(low / width)
-    found = Counter(math.floor(value / width) - first for value in values)
-    bins = []
-    for number in range(max(found) + 1):
-        start, end = (first + number) * width, (first + number + 1) * width
-        label = f"{start:,.0f}–{end - 1:,.0f}" if whole else f"{start:.4g}–{end:.4g}"
-        bins.append(Bin(label, found[number]))
-    return bins
-
-
-def _round_width(least: float) -> float:
-    """The smallest of 1, 2, 5, 10, … (or 0.5, 0.2, …) that is no less than `least`."""
-    power = 10.0 ** math.floor(math.log10(least))
-    return next(power * step for step in (1, 2, 5, 10) if power * step >= least * (1 - 1e-9))
-
-
-def _groups(outcomes: Iterable[Outcome], k: int, shown_by: Sequence[str]) -> list[Group]:
-    """All groups, those that tables show first, then by name and value."""
-    rewards: dict[tuple[str, str], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for outcome in outcomes:
-        for pair in dict.fromkeys(outcome.groups):
-            rewards[pair][outcome.example_id].append(outcome.verdict.reward)
-    order = {name: number for number, name in enumerate(shown_by)}
-    found = []
-    for name, value in sorted(rewards, key=lambda pair: (order.get(pair[0], len(order)), *pair)):
-        examples = list(rewards[name, value].values())
-        flat = [reward for samples in examples for reward in samples]
-        score: Score | None = None
-        if all(len(samples) == k for samples in examples):
-            score = mean_at_k(examples)
-        found.append(
-            Group(
-                name=name,
-                value=value,
-                main=name in order,
-                examples=len(examples),
-                rollouts=len(flat),
-                mean=math.fsum(flat) / len(flat),
-                low=score.low if score else None,
-                high=score.high if score else None,
-            )
-        )
-    return found

@@ -37,7 +37,7 @@ MOST = 2_000
 
 MODULES = (
     "dom.js", "python.js", "board.js", "blocks.js", "charts.js", "source.js", "overview.js", "table.js",
-    "replay.js", "theme.js", "app.js",
+    "reading.js", "replay.js", "theme.js", "app.js",
 )  # fmt: skip
 """In the order in which they need one another."""
 

@@ -5,7 +5,7 @@
 
     GET /                                 the page; it asks for the rest
     GET /api/runs                         {"runs": [{id, name, domain, model, n, k, score, state}]}
-    GET /api/runs/ID/progress             {"done", "read", "total"} of the index, which this begins
+    GET /api/runs/ID/progress             {"done", "read", "total"} of the index
     GET /api/runs/ID/overview             data.Overview
     GET /api/runs/ID/rollouts?…           index.Page; the query is index.Query's fields
     GET /api/runs/ID/examples?…           index.ExamplePage
@@ -13,8 +13,8 @@
 
 Errors are {"error": sentence}. An ID stands for a folder that was found when runs were listed: no path
 comes from a request. It listens at the loopback address, and a request whose Host is not that address is
-refused, so that no web page gets at it through a name of its own. An index is opened when a run is, in a
-thread, and opened again once the run's files have changed.
+refused, so that no web page gets at it through a name of its own. The first question about a run has it
+indexed; about a large one, questions are answered from its first rollouts until that is done (`live.py`).
 
 Not covered: other machines, authentication, writing of any kind.
 """
@@ -31,22 +31,13 @@ import msgspec
 from aiohttp import web
 
 from whale_bench.view.index import Query, RunIndex
+from whale_bench.view.live import LiveRun
 from whale_bench.view.loopback import HEADERS, LoopbackServer
 from whale_bench.view.page import shell
 from whale_bench.view.replay import replay_of
 from whale_envs.errors import UsageError
 
 _HEADERS = HEADERS | {"Cross-Origin-Opener-Policy": "same-origin"}
-
-
-class _Open:
-    """A run whose index is open, or being built."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.read = self.total = 0
-        """Bytes, while it is built."""
-        self.task = asyncio.create_task(asyncio.to_thread(_open_index, self))
 
 
 class ViewServer(LoopbackServer):
@@ -61,7 +52,7 @@ class ViewServer(LoopbackServer):
         super().__init__(port)
         find_runs(folder)
         self._folder = folder
-        self._open: dict[str, _Open] = {}
+        self._open: dict[str, LiveRun] = {}
         self._found: dict[str, Path] = {}
         self._turn = asyncio.Lock()  # one index is read by one thread at a time
 
@@ -83,11 +74,8 @@ class ViewServer(LoopbackServer):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await super().__aexit__(kind, error, trace)
-        tasks = [run.task for run in self._open.values()]
-        await asyncio.gather(*tasks, return_exceptions=True)
-        for task in tasks:
-            if not task.cancelled() and task.exception() is None:
-                task.result().close()
+        for run in self._open.values():
+            await run.close()
 
     @web.middleware
     async def _guard(
@@ -121,10 +109,10 @@ class ViewServer(LoopbackServer):
         return _json({"runs": await asyncio.to_thread(lambda: [listed(path) for path in runs])})
 
     async def _progress(self, request: web.Request) -> web.Response:
-        run = await self._begin(request)
-        if run.task.done():
-            await self._index(request, run)
-        return _json({"done": run.task.done(), "read": run.read, "total": run.total})
+        async with self._turn:
+            run = await self._run(request)
+            await run.index()
+            return _json({"done": run.done, "read": run.read, "total": run.total})
 
     async def _overview(self, request: web.Request) -> web.Response:
         return _json(msgspec.Raw(await self._ask(request, lambda index: index.overview_json)))
@@ -145,51 +133,18 @@ class ViewServer(LoopbackServer):
 
     async def _ask(self, request: web.Request, question: Callable[[RunIndex], Any]) -> Any:
         """An index's answer, given in a thread."""
-        while True:
-            run = await self._begin(request)
-            index = await self._index(request, run)
-            async with self._turn:
-                if self._open.get(request.match_info["id"]) is run:  # and not closed in the meantime
-                    return await asyncio.to_thread(question, index)
+        async with self._turn:
+            index = await (await self._run(request)).index()
+            return await asyncio.to_thread(question, index)
 
-    async def _index(self, request: web.Request, run: _Open) -> RunIndex:
-        """The run's index once it is there; one that failed is begun anew by the next request."""
-        try:
-            return await asyncio.shield(run.task)
-        except UsageError:
-            if self._open.get(request.match_info["id"]) is run:
-                del self._open[request.match_info["id"]]
-            raise
-
-    async def _begin(self, request: web.Request) -> _Open:
-        """The run that a request names, with its index begun; a stale one begins anew."""
+    async def _run(self, request: web.Request) -> LiveRun:
+        """The run that a request names."""
         name = request.match_info["id"]
         if name not in self._found:
             await self._runs(request)
         if name not in self._found:
             raise web.HTTPNotFound(reason="there is no such run here")
-        async with self._turn:
-            run = self._open.get(name)
-            if run is not None and await _is_stale(run):
-                run.task.result().close()
-                run = None
-            if run is None:
-                run = self._open[name] = _Open(self._found[name])
-        return run
-
-
-async def _is_stale(run: _Open) -> bool:
-    task = run.task
-    if not task.done() or task.cancelled() or task.exception() is not None:
-        return False
-    return await asyncio.to_thread(lambda: task.result().stale)
-
-
-def _open_index(run: _Open) -> RunIndex:
-    def progress(read: int, total: int) -> None:
-        run.read, run.total = read, total
-
-    return RunIndex.open(run.folder, progress=progress)
+        return self._open.setdefault(name, LiveRun(self._found[name]))
 
 
 def find_runs(folder: Path) -> list[Path]:

@@ -14,7 +14,7 @@ from whale_bench.models.base import Message
 from whale_bench.records import Segment, Step
 from whale_bench.scoring import Summary
 from whale_bench.store import RunStore
-from whale_bench.view import board, data
+from whale_bench.view import board, data, distributions
 from whale_bench.view.index import RunIndex
 from whale_bench.view.page import MODULES, shell
 from whale_bench.view.replay import replay_of, text_blocks
@@ -69,16 +69,16 @@ def test_histograms_count_every_rollout_and_every_example(runs: Path) -> None:
 
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=50))
 def test_bars_hold_all_values_and_are_few(values: list[float]) -> None:
-    bins = data._binned(values, whole=False)
+    bins = distributions._binned(values, whole=False)
     assert sum(bin_.count for bin_ in bins) == len(values)
-    assert len(bins) <= data.BINS + 2
+    assert len(bins) <= distributions.BINS + 2
 
 
 @given(st.lists(st.integers(0, 10**6), min_size=1, max_size=50))
 def test_bars_of_whole_numbers_do_too(values: list[int]) -> None:
-    bins = data._binned(values, whole=True)
+    bins = distributions._binned(values, whole=True)
     assert sum(bin_.count for bin_ in bins) == len(values)
-    assert len(bins) <= data.BINS + 2
+    assert len(bins) <= distributions.BINS + 2
 
 
 def test_groups_have_an_interval_only_where_their_examples_are_complete() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from whale_bench.store import RunStore
-from whale_bench.view import index as module
+from whale_bench.view import build
 from whale_bench.view.index import Query, RunIndex
 from whale_envs.errors import UsageError
 
@@ -36,7 +36,7 @@ def test_an_index_is_built_once(run: Path, monkeypatch: pytest.MonkeyPatch) -> N
     def built(*_: object) -> None:
         raise AssertionError("built again")
 
-    monkeypatch.setattr(module, "_build", built)
+    monkeypatch.setattr(build, "build", built)
     with RunIndex.open(run) as index:
         assert index.rows(Query()).total == 32
 
@@ -59,8 +59,7 @@ def test_a_run_that_grew_is_indexed_again(run: Path) -> None:
 def test_a_file_of_equal_size_and_another_time_is_read_again(run: Path) -> None:
     RunIndex.open(run).close()
     os.utime(part(run), ns=(1, 1))
-    database = module._reuse(module._place(run), module.fingerprint(RunStore.open(run)))
-    assert database is None
+    assert RunIndex.reuse(run) is None
 
 
 def test_a_line_that_moved_is_not_taken_for_another(run: Path) -> None:
@@ -83,7 +82,7 @@ def test_a_torn_last_line_and_a_repeated_key_are_passed_over(run: Path) -> None:
 def test_a_damaged_index_is_built_anew(run: Path) -> None:
     RunIndex.open(run).close()
     for junk in (b"", b"no database at all", b"SQLite format 3\x00" + b"\xff" * 2_000):
-        module._place(run).write_bytes(junk)
+        build.place_of(run).write_bytes(junk)
         with RunIndex.open(run) as index:
             assert index.rows(Query()).total == 32
 
@@ -92,7 +91,7 @@ def test_a_line_of_another_run_is_refused(run: Path, runs: Path) -> None:
     shutil.copy(runs / "search_qa" / "rollouts-0000.jsonl", run / "rollouts-0001.jsonl")
     with pytest.raises(UsageError, match="is of another run"):
         RunIndex.open(run)
-    assert list(module._place(run).parent.iterdir()) == []
+    assert [path.suffix for path in build.place_of(run).parent.iterdir()] == [".lock"]
 
 
 def test_queries_narrow_sort_and_page(run: Path) -> None:

@@ -4,6 +4,7 @@
 
 import { h, number, options, field, seconds } from "./dom.js";
 import { overviewSections } from "./overview.js";
+import { Reading } from "./reading.js";
 import { ReplayView } from "./replay.js";
 import { EmbeddedSource, RemoteSource } from "./source.js";
 import { RolloutTable } from "./table.js";
@@ -13,6 +14,7 @@ const main = document.getElementById("main");
 let source = null;
 let overview = null;
 let home = null; // the run's view, kept so that filters and scroll are as they were
+let reading = null; // where a server has not read the whole run yet
 let replay = null;
 let came = null; // where the reader came from
 let turn = 0; // of navigation; what a slower one brings is dropped
@@ -36,6 +38,10 @@ async function navigate(first = false) {
     if (source === null) return;
     overview ??= await source.overview();
     if (mine !== turn) return;
+    if (overview.first && reading === null) {
+      reading = new Reading(source, overview);
+      reading.whole = reading.run(completed);
+    }
     document.getElementById("where").textContent = overview.folder;
     if (asked.has("rollout")) await showReplay(asked, mine);
     else showHome(first);
@@ -47,24 +53,12 @@ async function navigate(first = false) {
 /** The run of that name; without a name the list of runs. */
 async function openRun(run) {
   if (source !== null && source.run === run && run !== null) return;
-  source = overview = home = null;
+  reading?.stop();
+  source = overview = home = reading = null;
   const runs = await new RemoteSource("").runs();
   if (run === null && runs.length === 1) run = runs[0].id;
   if (run === null) return showRuns(runs);
-  const opened = new RemoteSource(run);
-  await ready(opened);
-  source = opened;
-}
-
-/** Waits for the index, saying how far it is. */
-async function ready(opened) {
-  for (;;) {
-    const { done, read: bytes, total } = await opened.progress();
-    if (done) return;
-    const share = total ? Math.floor((100 * bytes) / total) : 0;
-    show([h("p", { role: "status" }, `Reading the run for the first time: ${share}%`), h("progress", { max: "100", value: String(share), "aria-label": "Reading the run" })], "whale-bench");
-    await new Promise((resolve) => setTimeout(resolve, 200));
-  }
+  source = new RemoteSource(run);
 }
 
 function showRuns(runs) {
@@ -79,21 +73,46 @@ function showRuns(runs) {
 }
 
 function showHome(first) {
-  if (home === null) {
-    const table = new RolloutTable(source, overview, (key) => address({ rollout: key }));
-    home = [overviewSections(overview, (group) => table.narrow({ group })), table.element].flat(Infinity).filter(Boolean);
-  }
-  show(home, `${overview.summary.model} · whale-bench`);
+  home ??= makeHome();
+  show([home.reading, home.sections, home.table.element], `${overview.settings.model ?? "A run"} · whale-bench`);
   if (first) return;
   const back = came && [...main.querySelectorAll("a.task")].find((link) => link.getAttribute("href") === came);
   (back || main).focus();
+}
+
+function makeHome() {
+  const table = new RolloutTable(source, overview, (key) => address({ rollout: key }));
+  return { reading: reading?.element, table, sections: sections(table) };
+}
+
+const sections = (table) => h("div", {}, overviewSections(overview, (group) => table.narrow({ group })));
+
+/** All rollouts are read: what was said of the first ones is said of all, where the reader is. */
+async function completed(opened) {
+  const found = await opened.overview();
+  if (opened !== source) return;
+  overview = found;
+  if (home === null) return;
+  const fresh = sections(home.table);
+  const focused = home.sections.contains(document.activeElement);
+  home.sections.replaceWith(fresh);
+  home.sections = fresh;
+  if (focused) main.focus({ preventScroll: true });
+  await home.table.renew(overview);
 }
 
 async function showReplay(asked, mine) {
   const key = asked.get("rollout");
   const beside = asked.get("with");
   came = address({ rollout: key });
-  const found = await Promise.all([key, beside].filter(Boolean).map((name) => source.rollout(name)));
+  const fetch = () => Promise.all([key, beside].filter(Boolean).map((name) => source.rollout(name)));
+  let found = await fetch();
+  if (found.includes(null) && overview.first) { // it may be one that has not been read yet
+    show([h("h1", {}, "This rollout has not been read yet"), reading.element], "whale-bench");
+    await reading.whole;
+    if (mine !== turn) return;
+    found = await fetch();
+  }
   const lost = [key, beside][found.indexOf(null)];
   if (lost) throw new Error(`This page holds no rollout ${lost}.`);
   const example = found[0].example_id;

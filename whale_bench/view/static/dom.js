@@ -45,9 +45,9 @@ export function h(tag, props = {}, ...children) {
 }
 
 /** A labelled form control; `id` ties the two together. */
-export const field = (id, label, control) => {
+export const field = (id, label, control, hidden = false) => {
   control.id = id;
-  return h("p", { class: "field" }, h("label", { for: id }, label), control);
+  return h("p", { class: "field", hidden }, h("label", { for: id }, label), control);
 };
 
 export const options = (pairs, chosen) =>

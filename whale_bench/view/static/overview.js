@@ -1,24 +1,28 @@
-// A run as a whole: score, distributions, groups. Takes what `data.py` calls an Overview.
+// A run as a whole: score, distributions, groups. Takes what `data.py` calls an Overview, or a Beginning,
+// which may lack a summary.
 
 import { histogram, interval } from "./charts.js";
 import { fraction, h, many, number, seconds } from "./dom.js";
 
 export function overviewSections(overview, onGroup) {
-  return [heading(overview), notices(overview), scores(overview), distributions(overview),
+  const { summary, histograms } = overview;
+  return [heading(overview), notices(overview), summary && scores(overview), histograms.length > 0 && distributions(overview),
     overview.groups.length > 0 && groups(overview, onGroup), details(overview)];
 }
 
 function heading({ summary, folder, settings }) {
-  return h("div", { class: "heading" }, h("h1", {}, summary.model),
-    h("p", { class: "lead" }, `${summary.domain}, ${summary.tier}/${summary.split}: ${many(summary.examples, "example")} × ${many(summary.k, "rollout")}`,
+  const { model, domain, tier, split, k } = summary ?? settings;
+  const examples = summary?.examples ?? settings.n ?? 0;
+  return h("div", { class: "heading" }, h("h1", {}, model),
+    h("p", { class: "lead" }, `${domain}, ${tier}/${split}: ${many(examples, "example")} × ${many(k, "rollout")}`,
       h("span", { class: "folder" }, folder)),
     h("dl", { class: "facts ids" }, [["weights", settings.weights_id], ["harness", settings.harness_id]].map(([name, id]) =>
       h("div", {}, h("dt", {}, name), h("dd", {}, h("code", {}, id ?? "unknown"))))));
 }
 
-function notices({ summary, missing, missing_keys: keys, damaged, sample }) {
+function notices({ summary, settings, missing, missing_keys: keys, damaged, sample }) {
   const list = [];
-  if (summary.fixture) list.push(h("li", {}, "A scripted fixture: it tests the path that a model takes, and is no entry of any ranking."));
+  if ((summary ?? settings).fixture) list.push(h("li", {}, "A scripted fixture: it tests the path that a model takes, and is no entry of any ranking."));
   if (sample && sample.shown < sample.of) {
     list.push(h("li", { id: "sample-note" }, sample.note ?? `This page holds ${number(sample.shown)} of ${number(sample.of)} rollouts, chosen by a hash of their keys, `
       + "solved and failed in the proportion of the whole. Scores, distributions and groups are of all rollouts; table and filters are of those held. "
@@ -30,8 +34,8 @@ function notices({ summary, missing, missing_keys: keys, damaged, sample }) {
         h("ul", { class: "keys" }, keys.map((key) => h("li", {}, h("code", {}, key)))))));
   }
   if (damaged > 0) list.push(h("li", { class: "bad" }, `${many(damaged, "line")} could not be read and ${damaged === 1 ? "was" : "were"} passed over.`));
-  summary.warnings.forEach((warning) => list.push(h("li", { class: "bad" }, `Warning: ${warning}`)));
-  Object.entries(summary.problems).forEach(([problem, count]) => list.push(h("li", { class: "bad" }, `${many(count, "rollout")} failed: ${problem}`)));
+  summary?.warnings.forEach((warning) => list.push(h("li", { class: "bad" }, `Warning: ${warning}`)));
+  Object.entries(summary?.problems ?? {}).forEach(([problem, count]) => list.push(h("li", { class: "bad" }, `${many(count, "rollout")} failed: ${problem}`)));
   return list.length > 0 && h("section", { "aria-labelledby": "notices" }, h("h2", { id: "notices", class: "sr" }, "Notices"), h("ul", { class: "notices" }, list));
 }
 

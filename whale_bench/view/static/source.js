@@ -1,6 +1,7 @@
 // Where a page's data comes from. Both sources answer the same four questions:
 //   runs()           [{name, title, …}] or null where there is one run only
-//   overview()       what data.py calls an Overview, and sample: {shown, of}
+//   overview()       what data.py calls an Overview, and sample: {shown, of}; while a server reads a large
+//                    run, a Beginning
 //   rows(query)      {total, rows}, rollouts, or examples where query.by is "example"
 //   rollout(key)     what replay.py calls a Replay, or null
 // A query is what index.py calls a Query: outcome, stop, group, text, example, sort, desc, offset, limit.

@@ -36,18 +36,28 @@ export class RolloutTable {
     this.element.scrollIntoView();
   }
 
-  #form({ summary, groups }) {
+  /** Takes the overview of all rollouts in the place of that of the first ones; the filters stay. */
+  renew(overview) {
+    for (const [name, pairs] of Object.entries(choices(overview))) {
+      const control = this.form.querySelector(`#filter-${name}`);
+      control.replaceChildren(...options(pairs, this.query[name]));
+      control.parentElement.hidden = pairs.length < 2;
+    }
+    return this.refresh();
+  }
+
+  #form(overview) {
+    const { stop: stops, group: groups } = choices(overview);
     const select = (name, label, pairs) =>
-      field(`filter-${name}`, label, h("select", { onchange: (event) => this.#change({ [name]: event.target.value }) }, options(pairs, "")));
-    const stops = Object.entries(summary.stop_conditions).map(([stop, count]) => [stop, `${stop} (${number(count)})`]);
+      field(`filter-${name}`, label, h("select", { onchange: (event) => this.#change({ [name]: event.target.value }) }, options(pairs, "")), pairs.length < 2);
     const search = h("input", { type: "search", autocomplete: "off", oninput: (event) => {
       clearTimeout(this.typing);
       this.typing = setTimeout(() => this.#change({ text: event.target.value }), 150);
     } });
     return h("form", { class: "filters", role: "search", "aria-label": "Filter rollouts", onsubmit: (event) => event.preventDefault() },
       select("outcome", "Outcome", [["", "all"], ["solved", "solved"], ["failed", "failed"], ["truncated", "truncated"]]),
-      select("stop", "Ended by", [["", "anything"], ...stops]),
-      groups.length > 0 && select("group", "Group", [["", "all"], ...groups.map(({ name, value }) => [`${name}=${value}`, plain(`${name}: ${value}`)])]),
+      select("stop", "Ended by", stops),
+      select("group", "Group", groups),
       field("filter-text", "Search text", search),
       field("filter-by", "Rows", h("select", { onchange: (event) => this.#change({ by: event.target.value, sort: "order", desc: false }) },
         options([["rollout", "rollouts"], ["example", "examples"]], "rollout"))),
@@ -119,6 +129,12 @@ export class RolloutTable {
       h("span", {}, `page ${number(offset / LIMIT + 1)} of ${number(last / LIMIT + 1)}`), go("Next", offset + LIMIT, "next"), go("Last", last, "last"));
   }
 }
+
+/** What a run's rollouts can be narrowed by, as pairs of value and label; one alone is no choice. */
+const choices = ({ summary, groups }) => ({
+  stop: [["", "anything"], ...Object.entries(summary?.stop_conditions ?? {}).map(([stop, count]) => [stop, `${stop} (${number(count)})`])],
+  group: [["", "all"], ...groups.map(({ name, value }) => [`${name}=${value}`, plain(`${name}: ${value}`)])],
+});
 
 const cell = (text) => h("td", { class: "number" }, text);
 
