@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench_fakes import in_process
 from chat_server import serve
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +14,6 @@ from typer.testing import CliRunner
 
 from whale_bench import EvalPlan, Request, evaluate, training_sequences
 from whale_bench.cli import app
-from whale_bench.engine import Agent
 from whale_bench.export.inspect_header import sampling_of
 from whale_bench.models import Message, Sampling
 from whale_bench.models.chat_template import ChatTemplate
@@ -113,10 +111,8 @@ async def test_a_server_is_sent_them_by_their_name_and_ids_are_rendered_with_the
 
 
 def plan(folder: Path, **changes: Any) -> EvalPlan:
-    return EvalPlan(
-        domain="math_python", model=f"local/{folder}", n=1, k=2, max_tokens=6,
-        **{"chat_template_kwargs": {"enable_thinking": True}} | changes,
-    )  # fmt: skip
+    settings = {"model": f"local/{folder}", "chat_template_kwargs": {"enable_thinking": True}} | changes
+    return EvalPlan(domain="math_python", n=1, k=2, max_tokens=6, **settings)
 
 
 @pytest.mark.usefixtures("one_thread")
@@ -163,6 +159,7 @@ def test_the_option_takes_a_json_object(text: str) -> None:
     assert "--chat-template-kwargs takes a JSON object" in str(failed.exception)
 
 
-def test_requests_of_an_agent_carry_them(folder: Path) -> None:
-    agent = Agent(OpenAITokens("m", str(folder)), in_process(""), plan(folder).sampling())
-    assert hash(agent.sampling) == hash(Sampling(chat_template_kwargs=ON))
+def test_a_plan_without_switches_asks_for_what_it_always_did() -> None:
+    asked = EvalPlan(domain="chess_puzzles", model="scripted/random").sampling()
+    assert asked == Sampling()
+    assert hash(asked) == hash(Sampling())  # a batch is sorted by it
