@@ -208,3 +208,20 @@ class Reloadable(Protocol):
             InfrastructureError: the swap failed half-way; nothing is served any more.
         """
         ...
+
+
+@runtime_checkable
+class Remembering(Protocol):
+    """A `Reloadable` whose check of new weights needs what it found out about the last ones."""
+
+    def remembered(self) -> bytes:
+        """That, as JSON."""
+        ...
+
+    def remember(self, told: bytes) -> None:
+        """Goes on from what an earlier process remembered.
+
+        Raises:
+            msgspec.DecodeError: it is something else.
+        """
+        ...
