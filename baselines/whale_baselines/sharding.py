@@ -2,7 +2,7 @@
 
     accelerate launch --use_fsdp --fsdp_version 2 --num_processes 8 -m whale_baselines.cli run …
 
-    state = whole_weights(accelerator, model)           # a call of all processes; whole on each
+    state = whole_weights(accelerator, model)           # a call of all processes; whole in the first one
     take_weights(accelerator, model, state)
 
 A process holds a part of each weight; every function here is called by all processes together, and where
@@ -41,15 +41,24 @@ def check_sharding(accelerator: Any, *, adapters: bool) -> None:
 
 
 def whole_weights(accelerator: Any, model: Any) -> dict[str, "torch.Tensor"]:
-    """The weights by the names that a file has, in this process's memory."""
-    state: dict[str, torch.Tensor] = accelerator.get_state_dict(model)
-    if is_sharded(accelerator):
-        tied = getattr(accelerator.unwrap_model(model), "all_tied_weights_keys", {})
-        state = {name: value for name, value in state.items() if name not in tied}  # as of one process
-    return state
+    """The weights by their names in a file, in the first process's memory; of spread ones nothing elsewhere.
+
+    Gathered one by one, not by accelerate's `get_state_dict`: of what that gave (1.15, torch 2.13, gloo) some
+    was spread still, and the process that writes it waited for the others for ever.
+    """
+    inner = accelerator.unwrap_model(model)
+    if not is_sharded(accelerator):
+        state: dict[str, torch.Tensor] = inner.state_dict()
+        return state
+    gathered: dict[str, torch.Tensor] = {}
+    for name, value in inner.state_dict().items():
+        whole = value.full_tensor() if hasattr(value, "full_tensor") else value
+        if accelerator.is_main_process and name not in inner.all_tied_weights_keys:  # one name for each
+            gathered[name] = whole.detach().cpu()
+    return gathered
 
 
-def take_weights(accelerator: Any, model: Any, state: dict[str, "torch.Tensor"]) -> None:
+def take_weights(accelerator: Any, model: Any, state: dict[str, Any]) -> None:
     """Puts whole weights, which each process has, where they belong."""
     inner = accelerator.unwrap_model(model)
     if not is_sharded(accelerator):

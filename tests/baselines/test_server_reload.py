@@ -1,6 +1,7 @@
 """New weights for a server elsewhere, and telling whether it serves them."""
 
 import asyncio
+import json
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -17,6 +18,7 @@ from whale_baselines.recipe import Recipe
 from whale_baselines.rsft import RsftTrainer
 from whale_baselines.serving import _logprobs_in
 
+from whale_bench.models import openai_reload
 from whale_bench.models.base import Message, Request, names_weights
 from whale_bench.models.folder import hash_folder
 from whale_bench.models.openai_reload import Fingerprints, ReloadedServer, check_fingerprint
@@ -112,6 +114,35 @@ def test_a_server_without_the_routes_is_named_with_what_opens_them(base):
         async with serving(base, dev_mode=False) as (_, _, backend):
             with pytest.raises(UsageError, match="VLLM_SERVER_DEV_MODE=1"):
                 await backend.reload(base)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_what_was_remembered_finds_out_a_server_that_kept_its_weights_over_a_restart_of_ours(
+    base, tmp_path, moved
+):
+    """Within the tolerance of one look only what was before tells, also of a server at a new address."""
+
+    async def run():
+        async with serving(base) as (trainer, _, backend):
+            await backend.reload(base)
+            told, folder = backend.remembered(), tmp_path / "next"
+            trainer.update(make_rows(4, seed=3), step=0)
+            folder.mkdir()
+            trainer.write_weights(folder)
+        async with serving(base, obeys="not") as (_, _, backend):
+            if not moved:
+                told = told.replace(
+                    next(iter(json.loads(told))).encode(), backend._servers.all[0].address.encode()
+                )
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(openai_reload, "TOLERANCE", 100.0)
+                patch.setattr(openai_reload, "TELLING", 0.0)
+                await backend.reload(folder, logprobs=partial(_logprobs_in, folder))  # who would know?
+                backend.remember(told)
+                with pytest.raises(InfrastructureError, match="did not take all of the new weights"):
+                    await backend.reload(folder, logprobs=partial(_logprobs_in, folder))
 
     asyncio.run(run())
 
