@@ -43,8 +43,7 @@ def check_sharding(accelerator: Any, *, adapters: bool) -> None:
 def whole_weights(accelerator: Any, model: Any) -> dict[str, "torch.Tensor"]:
     """The weights by their names in a file, in the first process's memory; of spread ones nothing elsewhere.
 
-    Gathered one by one, not by accelerate's `get_state_dict`: of what that gave (1.15, torch 2.13, gloo) some
-    was spread still, and the process that writes it waited for the others for ever.
+    Gathered one by one, so that other processes never hold more than one whole weight.
     """
     inner = accelerator.unwrap_model(model)
     if not is_sharded(accelerator):

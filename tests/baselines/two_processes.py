@@ -11,7 +11,7 @@ from pathlib import Path
 
 import accelerate
 import torch
-from accelerate.state import AcceleratorState
+from accelerate.state import AcceleratorState, PartialState
 from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
 from test_rsft import make_rows
 from test_rsft_loop import Recorded, Served, go
@@ -100,6 +100,7 @@ class Spreading(accelerate.Accelerator):
             fsdp_version=2, auto_wrap_policy="transformer_based_wrap", cpu_ram_efficient_loading=False
         )
         self.state.fsdp_plugin = plugin
+        PartialState._shared_state["distributed_type"] = DistributedType.FSDP  # as accelerate itself does
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import os
 import shlex
 import shutil
@@ -17,7 +18,7 @@ from typing import Any
 
 import folder_server
 import pytest
-from tiny_model import write_folder
+from tiny_model import TEMPLATE, train_tokenizer
 
 from whale_bench.models import kept_process
 from whale_bench.models.base import names_weights
@@ -33,14 +34,23 @@ HOST = (
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_folder(tmp_path_factory.mktemp("restart") / "base")
+    """A tokenizer, and weights that nobody loads."""
+    folder = tmp_path_factory.mktemp("restart") / "base"
+    folder.mkdir()
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|im_end|>"}
+    texts = {"config.json": {}, "tokenizer_config.json": settings, "tokenizer.json": train_tokenizer()}
+    for name, content in texts.items():
+        (folder / name).write_text(json.dumps(content))
+    (folder / "chat_template.jinja").write_text(TEMPLATE)
+    (folder / "model.safetensors").write_bytes(b"weights")
+    return folder
 
 
 @pytest.fixture(scope="module")
 def other(base: Path) -> Path:
     folder = Path(shutil.copytree(base, base.with_name("other")))
     weights = folder / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-1] + b"x")
+    weights.write_bytes(b"other weights")
     return folder
 
 
