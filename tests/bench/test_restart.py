@@ -20,7 +20,7 @@ import folder_server
 import pytest
 from tiny_model import TEMPLATE, train_tokenizer
 
-from whale_bench.models import kept_process
+from whale_bench.models import kept_process, openai_restart
 from whale_bench.models.base import names_weights
 from whale_bench.models.folder import hash_folder
 from whale_bench.models.openai_restart import RestartedServer
@@ -159,7 +159,10 @@ def somebody(port: int) -> Iterator[None]:
         server.server_close()
 
 
-async def test_an_address_where_somebody_answers_is_refused(base: Path, port: int) -> None:
+async def test_an_address_where_somebody_answers_is_refused(
+    base: Path, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(openai_restart, "LEAVES_S", 0.0)
     with somebody(port):
         async with restarted(base, port, command_of()) as backend:
             for attempt in (backend.probe(), backend.reload(base)):

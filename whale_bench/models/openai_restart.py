@@ -23,6 +23,7 @@ import shlex
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +37,9 @@ from whale_envs.errors import InfrastructureError, UsageError
 
 START_S = 1800.0
 """Longest that a server may take until it answers."""
+
+LEAVES_S = kept_process.GRACE_S + 2
+"""How long somebody who answers where a server is to be started may be one that is just ending."""
 
 _POLL_S = 0.2
 _TOLD = 2000
@@ -145,11 +149,15 @@ class RestartedServer(ReloadedServer):
         running.log.close()
 
     async def _check_free(self, server: Server) -> None:
-        if await self._status(server) is not None:
-            raise UsageError(
-                f"somebody answers at {server.address} already, where a server is to be started: end that "
-                "one, or name another base_url"
-            )
+        """Waits for what a killed run may have left, which ends by itself."""
+        ends_at = time.monotonic() + LEAVES_S
+        while await self._status(server) is not None:
+            if time.monotonic() >= ends_at:
+                raise UsageError(
+                    f"somebody answers at {server.address} already, where a server is to be started: end "
+                    "that one, or name another base_url"
+                )
+            await asyncio.sleep(_POLL_S)
 
     async def _status(self, server: Server) -> int | None:
         """What asking for the list of models is answered with; None where nobody answers."""
