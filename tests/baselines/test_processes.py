@@ -106,9 +106,9 @@ def test_a_phase_in_two_processes_is_that_of_one(alone, pair):
 def test_log_probabilities_for_a_server_are_a_call_of_all_processes(alone, pair):
     """One process alone would wait for the others where weights are spread, and they for its next call."""
     (_, mine), ((_, lead), _) = alone, pair
-    assert len(lead["loop"]["logprobs"]) == len(mine["loop"]["logprobs"]) == 2
+    assert len(lead["loop"]["logprobs"]) == len(mine["loop"]["logprobs"]) == 3  # one after the restart
     for one, two in zip(mine["loop"]["logprobs"], lead["loop"]["logprobs"], strict=True):
-        assert two == pytest.approx(one, abs=1e-3)
+        assert two == pytest.approx(one, abs=0.01)  # a step moves them by 0.06
 
 
 def test_spread_weights_make_the_same_update_and_checkpoint(alone, pair, base):
