@@ -2,8 +2,11 @@
 
 import asyncio
 import json
+import sys
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +17,7 @@ from hypothesis import strategies as st
 from test_rsft import make_rows
 from tiny_model import write_folder
 from weight_server import WeightServer
+from whale_baselines.real_operators import _backend
 from whale_baselines.recipe import Recipe
 from whale_baselines.rsft import RsftTrainer
 from whale_baselines.serving import _logprobs_in
@@ -22,6 +26,8 @@ from whale_bench.models import openai_reload
 from whale_bench.models.base import Message, Request, names_weights
 from whale_bench.models.folder import hash_folder
 from whale_bench.models.openai_reload import Fingerprints, ReloadedServer, check_fingerprint
+from whale_bench.models.openai_restart import RestartedServer
+from whale_bench.plan import EvalPlan
 from whale_envs.errors import InfrastructureError, UsageError
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -158,6 +164,19 @@ def test_a_server_that_is_gone_is_no_misuse(base):
                 await backend.reload(base)
 
     asyncio.run(run())
+
+
+def test_a_recipe_with_a_command_has_servers_of_its_own(base):
+    command = f"{sys.executable} {{folder}}"
+    trainer = SimpleNamespace(recipe=Recipe(server_command=command), logprobs=None)
+    plan = EvalPlan(
+        domain="chess_puzzles", model="openai/policy", tokenizer=str(base), base_url="http://127.0.0.1:9/v1"
+    )
+    assert isinstance(_backend(plan, trainer, trainer), RestartedServer)
+    for other in (replace(plan, model="local/x"), replace(plan, base_url=None)):
+        with pytest.raises(UsageError, match="server_command goes with openai/NAME and base_url"):
+            _backend(other, trainer, trainer)
+    assert Recipe(server_command=command).recipe_id == Recipe().recipe_id  # it decides no weight
 
 
 @given(seed=st.integers(0, 10_000), taken=st.sampled_from([0.0, 0.5, 1.0]), step=st.floats(0.15, 1.0))
