@@ -91,6 +91,9 @@ def compare(base, rows, recipe, rounds):
 
 
 def show_padding(rows, recipe, what):
+    if not rows:
+        print(f"{what}: nothing was accepted, so nothing was padded")
+        return
     groups = [
         g for m in minibatches(rows, 64, seed=0, step=0) for g in micro_batches(m.rows, recipe.micro_tokens)
     ]

@@ -89,6 +89,10 @@ def eval_command(
     temperature: Annotated[float, typer.Option(help="Sampling temperature.")] = 1.0,
     top_p: Annotated[float, typer.Option(help="Nucleus of the sampling distribution.")] = 1.0,
     top_k: Annotated[int, typer.Option(help="Most likely tokens kept; 0 for all.")] = 20,
+    chat_template_kwargs: Annotated[
+        str | None,
+        typer.Option(help="Switches of the model's chat template, JSON: '{\"enable_thinking\": true}'."),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say how many rollouts, calls and tokens it would take.")
     ] = False,
@@ -114,7 +118,9 @@ def eval_command(
     else:
         from whale_bench.agents.names import is_own_agent
         from whale_bench.evaluation import EvalPlan
+        from whale_bench.models.registry import TEMPLATED
 
+        switches = commands.json_object("--chat-template-kwargs", chat_template_kwargs)
         several = len(model) > 1  # one server and, say, a fixture to compare with
         served = ("openai/", "anthropic/", "agent:", "process:")
         plans = [
@@ -129,6 +135,7 @@ def eval_command(
                 retriever=retriever, index=index, retriever_url=retriever_url, judge=judge,
                 judge_url=judge_url, closed_book=closed_book or None, temperature=temperature, top_p=top_p,
                 top_k=top_k,
+                chat_template_kwargs=None if several and not name.startswith(TEMPLATED) else switches,
             )
             for name in model
         ]  # fmt: skip

@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 from rich.console import Console
@@ -50,6 +50,18 @@ class Run(NamedTuple):
     """Show intervals by resampling examples."""
     automatic: bool = False
     """The folder's name is ours: where it is taken, another one is."""
+
+
+def json_object(option: str, text: str | None) -> dict[str, Any] | None:
+    """The JSON object that an option was given; None where it was not.
+
+    Raises:
+        UsageError: it is none.
+    """
+    try:
+        return None if text is None else msgspec.json.decode(text, type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        raise UsageError(f"{option} takes a JSON object, got {text!r}: {error}") from error
 
 
 def place(plans: Sequence[EvalPlan], out: Path | None) -> list[Run]:

@@ -19,7 +19,7 @@ from whale_bench.agents.names import is_own_agent, read_name
 from whale_bench.engine import Agent, env_options
 from whale_bench.harness.check import check_rollouts
 from whale_bench.harness.host import load_harness
-from whale_bench.models import Backend, Message, Sampling, TokenBackend, load_backend
+from whale_bench.models import Backend, Message, TokenBackend, load_backend
 from whale_bench.models.registry import LOADED, one_address
 from whale_bench.plan import EvalPlan
 from whale_envs import ExampleSet, UnknownNameError, UsageError, get_domain, load_examples
@@ -112,7 +112,6 @@ async def open_agent(plan: EvalPlan, backend: Backend | None, stack: AsyncExitSt
         own.env_options(plan.domain)
         return own
     harness = await stack.enter_async_context(load_harness(plan.domain, plan.harness))
-    sampling = Sampling(temperature=plan.temperature, top_p=plan.top_p, top_k=plan.top_k)
     env_options(plan.domain, harness)
     if plan.harness is not None:
         await check_rollouts(harness, plan.domain)
@@ -122,8 +121,9 @@ async def open_agent(plan: EvalPlan, backend: Backend | None, stack: AsyncExitSt
                 plan.model, base_url=plan.base_url, tokenizer=plan.tokenizer, directory=plan.directory
             )
         )
-    agent = Agent(backend, harness, sampling)
-    _check_tools(agent)
+    agent = Agent(backend, harness, plan.sampling())
+    if isinstance(backend, TokenBackend):
+        _check_template(backend, agent)
     return agent
 
 
@@ -177,12 +177,15 @@ async def _search_resources(plan: EvalPlan, stack: AsyncExitStack) -> dict[str, 
     return resources
 
 
-def _check_tools(agent: Agent) -> None:
-    settings, backend = agent.harness.settings, agent.backend
-    if settings.tool_mode != "native" or not settings.tools or not isinstance(backend, TokenBackend):
+def _check_template(backend: TokenBackend, agent: Agent) -> None:
+    """Whether the model's own chat template has what harness and plan ask of it."""
+    settings, kwargs = agent.harness.settings, agent.sampling.chat_template_kwargs
+    native = settings.tool_mode == "native" and settings.tools
+    if not native and not kwargs:
         return
     chat = (Message("user", "Which tools are there?"),)
-    if backend.render(chat, tuple(settings.tools)) == backend.render(chat):
+    plain = backend.render(chat, (), kwargs)  # refuses a switch that it does not have
+    if native and backend.render(chat, tuple(settings.tools), kwargs) == plain:
         raise UsageError(
             f"{agent.harness.name} has TOOL_MODE 'native', "
             f"but the chat template of {backend.name} shows no tools"

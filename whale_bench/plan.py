@@ -21,8 +21,8 @@ from whale_bench.agents.host import OwnAgent
 from whale_bench.agents.names import is_own_agent
 from whale_bench.engine import Agent, Task
 from whale_bench.models.anthropic_api import ANTHROPIC_URL
-from whale_bench.models.base import SAMPLING
-from whale_bench.models.registry import LOADED
+from whale_bench.models.base import SAMPLING, Sampling
+from whale_bench.models.registry import LOADED, TEMPLATED
 from whale_envs import PROFILES, UnknownNameError, UsageError, __version__, get_domain
 from whale_envs.core import Profile
 
@@ -82,6 +82,8 @@ class EvalPlan:
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = 20
+    chat_template_kwargs: dict[str, bool | int | float | str] | None = None
+    """Switches of the model's chat template by name, such as enable_thinking; of openai/NAME the server's."""
 
     def __post_init__(self) -> None:
         if self.profile not in PROFILES:
@@ -97,6 +99,17 @@ class EvalPlan:
         for name, low, high in (("temperature", 0.0, 100.0), ("top_p", 1e-6, 1.0), ("top_k", 0, 2**31)):
             if not low <= getattr(self, name) <= high:
                 raise UsageError(f"{name} must be from {low:g} to {high:g}, got {getattr(self, name)}")
+
+        if self.chat_template_kwargs and not self.model.startswith(TEMPLATED):
+            raise UsageError(
+                f"--chat-template-kwargs goes with {', '.join(f'{kind}NAME' for kind in TEMPLATED)}, "
+                f"got {self.model!r}"
+            )
+
+    def sampling(self) -> Sampling:
+        """What every request of the agent asks for."""
+        kwargs = tuple(sorted((self.chat_template_kwargs or {}).items()))
+        return Sampling(self.temperature, self.top_p, self.top_k, kwargs)
 
     def _check_own(self) -> None:
         """An own agent has no harness beside it and samples by itself; others have no `agent_seconds`."""

@@ -50,7 +50,7 @@ def logprobs_of(model: Any, prompts: Sequence[tuple[int, ...]]) -> list[float]:
     import torch
 
     found: list[float] = []
-    with torch.inference_mode():
+    with torch.no_grad():  # weights that are spread are gathered into what is trained on later
         for prompt in prompts:
             ids = torch.tensor([prompt], device=model.device)
             logits = model(input_ids=ids, use_cache=False).logits[0, :-1].float()

@@ -10,7 +10,8 @@
         follow(trainer)                         # until the first process is done
 
 Every call of the first process's trainer is announced to the others, which make the same call on theirs:
-each gradient, and each gathering of weights, needs all of them. Rows of token ids are what is sent; nothing
+each gradient, each gathering of weights, and each forward pass of spread ones needs all of them. So nobody
+calls the trainer itself while it leads. Rows of token ids are what is sent; nothing
 else of a rollout leaves the first process.
 
 Not covered: sampling in several processes, for which a server has its own ways; processes that come and go.
@@ -47,6 +48,11 @@ class Leading:
     def update(self, rows: Sequence[Row], *, step: int) -> Update:
         self._announce("update", tuple(rows), step=step)
         return self._trainer.update(rows, step=step)
+
+    def logprobs(self, prompts: Sequence[tuple[int, ...]]) -> list[float]:
+        prompts = tuple(prompts)
+        self._announce("logprobs", prompts)
+        return self._trainer.logprobs(prompts)
 
     def write_weights(self, folder: Path) -> None:
         self._announce("write_weights", folder)

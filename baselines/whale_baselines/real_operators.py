@@ -26,7 +26,7 @@ from whale_baselines.explain import explain
 from whale_baselines.filters import filtered
 from whale_baselines.history import Harness, Pair, harness_of
 from whale_baselines.play import Jobs, Player, Progress
-from whale_baselines.processes import follow, leading
+from whale_baselines.processes import Leading, follow, leading
 from whale_baselines.proposers.registry import open_proposer
 from whale_baselines.proposers.worked import worked_examples
 from whale_baselines.recipes import RunRecipe
@@ -87,7 +87,7 @@ async def real_operators(
         together = None if trainer is None else stack.enter_context(leading(trainer))
         served = backend
         if served is None:
-            served = await stack.enter_async_context(_backend(plan, trainer))
+            served = await stack.enter_async_context(_backend(plan, trainer, together))
         await served.probe()
         resources = await open_resources(plan, stack)
         limits = (plan.profile, plan.max_tokens, plan.token_budget, resources)
@@ -201,17 +201,26 @@ def _base(plan: EvalPlan) -> Path:
     return model_folder(kind, str(there) if there.is_dir() else name)
 
 
-def _backend(plan: EvalPlan, trainer: RsftTrainer | None) -> Backend:
-    """What serves: on the trainer's own weights in memory where that can be."""
+def _backend(plan: EvalPlan, trainer: RsftTrainer | None, together: Leading | RsftTrainer | None) -> Backend:
+    """What serves: on the trainer's own weights where that can be; `together` is one of all processes."""
     kind, _, name = plan.model.partition("/")
+    command = trainer.recipe.server_command if trainer is not None else ""
+    if command and (kind != "openai" or plan.base_url is None):
+        raise UsageError(f"server_command goes with openai/NAME and base_url, got {plan.model!r}")
     if trainer is not None and kind == "local" and trainer.shareable:
         from whale_bench.models.shared import SharedBackend
 
         return SharedBackend.of(trainer.model, str(_base(plan)) if name != "smollm2" else name)
-    if trainer is not None and kind == "openai" and plan.tokenizer is not None:
+    if together is not None and kind == "openai" and plan.tokenizer is not None:
+        if command:
+            from whale_bench.models.openai_restart import RestartedServer
+
+            return RestartedServer(
+                name, plan.tokenizer, command, logprobs=together.logprobs, base_url=plan.base_url
+            )
         from whale_bench.models.openai_reload import ReloadedServer
 
-        return ReloadedServer(name, plan.tokenizer, logprobs=trainer.logprobs, base_url=plan.base_url)
+        return ReloadedServer(name, plan.tokenizer, logprobs=together.logprobs, base_url=plan.base_url)
     return load_backend(
         plan.model, base_url=plan.base_url, tokenizer=plan.tokenizer, directory=plan.directory
     )

@@ -46,6 +46,9 @@ class Recipe:
     """Rank of LoRA adapters on all linear layers; 0 trains all weights."""
     temperature: float = 1.0
     """What the loss divides logits by: the sampling temperature, as in the paper's code."""
+    server_command: str = ""
+    """Starts a server on a folder, for openai/NAME: {folder}, {host} and {port} are filled in, and each new
+    checkpoint gets a new server. Empty where one runs already and takes weights."""
     seed: int = 0
     """Of the order of examples and rows, and of dropout."""
     keep_last: int = 2
@@ -74,13 +77,14 @@ class Recipe:
 
     @property
     def recipe_id(self) -> str:
-        """Hash of what decides the weights: all but how much is kept and when to stop."""
+        """Hash of what decides the weights: all but how much is kept, when to stop and who serves."""
         kept = {name: value for name, value in asdict(self).items() if name not in _NO_MATTER}
         return f"sha256:{hashlib.sha256(msgspec.json.encode(kept, order='sorted')).hexdigest()}"
 
 
-_NO_MATTER = ("keep_last", "window", "most_empty", "most_skipped")
-_COUNTS = ("prompts", "samples", "minibatch", "sft_epochs", "micro_tokens", *_NO_MATTER)
+_OF_KEEPING = ("keep_last", "window", "most_empty", "most_skipped")
+_NO_MATTER = (*_OF_KEEPING, "server_command")
+_COUNTS = ("prompts", "samples", "minibatch", "sft_epochs", "micro_tokens", *_OF_KEEPING)
 
 
 def recipe_of(settings: dict[str, Any]) -> Recipe:

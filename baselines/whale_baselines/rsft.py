@@ -17,8 +17,7 @@ weight by weight). What the update here needs, that class cannot give without it
 Shuffling and dropout follow from (seed, step): there is no generator whose state could be lost.
 
 In several processes each call is one of all of them (`processes.py`); only the first one writes. Where
-accelerate spreads the weights (FSDP), weights and optimizer are gathered to be written; that was never run,
-for want of GPUs.
+accelerate spreads the weights (FSDP2), they and the optimizer are gathered to be written (`sharding.py`).
 
 Not covered: gradient checkpointing, weights that do not fit one process when they are written.
 """
@@ -36,6 +35,17 @@ from typing import TYPE_CHECKING, Any
 from whale_baselines.loss import collate, logprobs_of, nll_sum
 from whale_baselines.recipe import Recipe
 from whale_baselines.sequences import Minibatch, Row, micro_batches, minibatches, padding_share, share
+from whale_baselines.sharding import (
+    check_sharding,
+    is_sharded,
+    norm_of,
+    shard_again,
+    summed,
+    take_optimizer,
+    take_weights,
+    whole_optimizer,
+    whole_weights,
+)
 from whale_baselines.trainer import STATE, Update
 from whale_baselines.weights import architecture, load_model, read_files, write_model
 from whale_bench.models.folder import hash_folder, native_precision
@@ -85,6 +95,7 @@ class RsftTrainer:
             mixed_precision="bf16" if self.precision == "bfloat16" else "no",
             kwargs_handlers=[InitProcessGroupKwargs(timeout=_PATIENCE)],
         )
+        check_sharding(self._accelerator, adapters=recipe.lora_rank > 0)
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         optimizer = torch.optim.AdamW(
             trained, lr=recipe.lr, betas=recipe.betas, weight_decay=recipe.weight_decay
@@ -112,11 +123,7 @@ class RsftTrainer:
     @property
     def shareable(self) -> bool:
         """Whether the parameters of `model` are, whole and in this process, what is served."""
-        return not self.recipe.lora_rank and not self._sharded
-
-    @property
-    def _sharded(self) -> bool:
-        return str(self._accelerator.distributed_type).endswith("FSDP")
+        return not self.recipe.lora_rank and not is_sharded(self._accelerator)
 
     @property
     def model(self) -> Any:
@@ -165,8 +172,13 @@ class RsftTrainer:
         )
 
     def logprobs(self, prompts: Sequence[tuple[int, ...]]) -> list[float]:
-        """Log-probabilities of every token but the first of each prompt, all prompts after one another."""
-        return logprobs_of(self.model, prompts)
+        """Log-probabilities of every token but the first of each prompt, all prompts after one another.
+
+        Like `update` a call of all processes: where the weights are spread, each needs the others' parts.
+        """
+        found = logprobs_of(self.model, prompts)
+        shard_again(self._accelerator, self.model)
+        return found
 
     @property
     def checkpoint_bytes(self) -> int:
@@ -178,7 +190,7 @@ class RsftTrainer:
 
     def write_weights(self, folder: Path) -> None:
         """See `Trainer.write_weights`."""
-        state = None if self.recipe.lora_rank else self._accelerator.get_state_dict(self._model)
+        state = None if self.recipe.lora_rank else whole_weights(self._accelerator, self._model)
         if not self.is_first:
             return  # it took part in gathering them
         if self.recipe.lora_rank:
@@ -191,7 +203,7 @@ class RsftTrainer:
         """See `Trainer.write_state`."""
         import torch
 
-        state = self._optimizer_state()
+        state = whole_optimizer(self._accelerator, self._model, self._optimizer)
         if not self.is_first:
             return
         beside = folder / STATE
@@ -219,42 +231,21 @@ class RsftTrainer:
 
                 set_peft_model_state_dict(self.model, load_file(beside / ADAPTER))
             else:
-                self.model.load_state_dict(weights.state_dict())
+                take_weights(self._accelerator, self._model, weights.state_dict())
             state = torch.load(beside / OPTIMIZER, map_location="cpu", weights_only=True)
-            self._take_optimizer_state(state)
+            take_optimizer(self._accelerator, self._model, self._optimizer, state)
             self._skipped_in_a_row = json.loads((beside / COUNTERS).read_text())["skipped_in_a_row"]
         except (OSError, ValueError, KeyError, RuntimeError, SafetensorError, pickle.PickleError) as error:
             raise UsageError(f"the trainer's state in {str(beside)!r} cannot be read: {error}") from error
 
-    def _optimizer_state(self) -> Any:
-        """The optimizer's whole state, gathered where it is spread."""
-        if not self._sharded:
-            return self._optimizer.state_dict()
-        from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict
-
-        options = StateDictOptions(full_state_dict=True, cpu_offload=True)
-        return get_optimizer_state_dict(self._model, self._optimizer.optimizer, options=options)
-
-    def _take_optimizer_state(self, state: Any) -> None:
-        if not self._sharded:
-            self._optimizer.load_state_dict(state)
-            return
-        from torch.distributed.checkpoint.state_dict import StateDictOptions, set_optimizer_state_dict
-
-        options = StateDictOptions(full_state_dict=True)
-        set_optimizer_state_dict(self._model, self._optimizer.optimizer, state, options=options)
-
     def _share_changed(self, before: "list[torch.Tensor]") -> float:
         """Share of the served weights that are not what they were, over all processes' parts."""
-        import torch
-
         changed = total = 0
         for old, new in zip(before, _served(self.model), strict=True):
             changed += int((old != new).sum())
             total += old.numel()
-        if self._sharded:
-            both = torch.tensor([changed, total], device=self._accelerator.device, dtype=torch.float64)
-            changed, total = self._accelerator.reduce(both, "sum").tolist()
+        if is_sharded(self._accelerator):
+            changed, total = map(int, summed(self._accelerator, changed, total))
         return changed / total if total else 0.0
 
     def _gradient(self, minibatch: Minibatch, groups: Sequence[tuple[Row, ...]]) -> tuple[float, float]:
@@ -263,18 +254,15 @@ class RsftTrainer:
         mine = share(groups, accelerator.process_index, accelerator.num_processes)
         total = 0.0
         for number, group in enumerate(mine, start=1):
-            waits = number < len(mine)
+            # Spread gradients are cut up after each pass: to wait would keep whole ones in every process.
+            waits = number < len(mine) and not is_sharded(accelerator)
             with accelerator.no_sync(self._model) if waits else contextlib.nullcontext():
                 nll = nll_sum(self._model, collate(group, accelerator.device), self.recipe.temperature)
                 # Processes average their gradients; the sum over all of them is what is wanted.
                 accelerator.backward(nll * (accelerator.num_processes / minibatch.tokens))
             total += nll.item()
-        norm = accelerator.clip_grad_norm_(self._model.parameters(), self.recipe.clip)
-        if accelerator.num_processes > 1:
-            import torch
-
-            total = accelerator.reduce(torch.tensor(total, device=accelerator.device), "sum").item()
-        return total, float(norm)
+        norm = norm_of(accelerator.clip_grad_norm_(self._model.parameters(), self.recipe.clip))
+        return summed(accelerator, total)[0], norm
 
 
 def _with_adapters(model: Any, recipe: Recipe) -> Any:

@@ -14,6 +14,9 @@ recorded are used when the step is done again, so that equal records give equal 
 checkpoint is a copy of the base folder and has its `weights_id`; so has that of a step without updates
 the one before it.
 
+Where a server's answers before and after a change are compared, those before are in `served.json` beside the
+metrics, so that the first hand-over after a resume is checked like any other.
+
 `metrics.jsonl` has a line for each finished step. Verification happens inside a rollout, so "sample"
 has its seconds, too.
 
@@ -39,10 +42,14 @@ from whale_baselines.sequences import Admitted, admit
 from whale_baselines.trainer import METRICS, STATE, Trainer, Update
 from whale_baselines.training_charges import reserve, settle, settle_earlier
 from whale_bench.ledger import Ledger
-from whale_bench.models.base import Reloadable, names_weights
+from whale_bench.models.base import Reloadable, Remembering, names_weights
 from whale_bench.models.folder import hash_folder
 from whale_bench.records import Rollout
+from whale_bench.store import write_whole
 from whale_envs.errors import InfrastructureError, UsageError
+
+SERVED = "served.json"
+"""What a `Remembering` backend needs for its next check, see `openai_reload.py`."""
 
 
 @dataclass(slots=True)
@@ -98,6 +105,7 @@ class Phase:
         _mend(self.metrics, self.now)
         if self.ledger is not None:
             settle_earlier(self.ledger, *self.now)
+        self._recall()
         await self._hand_over()
         return self.now
 
@@ -167,11 +175,28 @@ class Phase:
         folder, state = self.now
         if not names_weights(self.backend.weights_id, state.weights_id):
             await self.backend.reload(folder)
+            if isinstance(self.backend, Remembering):
+                write_whole(self._served, self.backend.remembered())
         if not names_weights(self.backend.weights_id, state.weights_id):
             raise InfrastructureError(
                 f"the backend serves {self.backend.weights_id} after it was given {folder}, which is "
                 f"{state.weights_id}"
             )
+
+    @property
+    def _served(self) -> Path:
+        return self.metrics.with_name(SERVED)
+
+    def _recall(self) -> None:
+        if not isinstance(self.backend, Remembering) or not self._served.exists():
+            return
+        try:
+            self.backend.remember(self._served.read_bytes())
+        except (OSError, msgspec.DecodeError) as error:
+            raise UsageError(
+                f"{self._served}: cannot be read: {error}; delete it, and the run goes on; whether the "
+                "server takes the next weights is checked less well then"
+            ) from error
 
     def _check_same(self, found: Checkpoint) -> None:
         ours = {"base_id": self.trainer.base_id, "recipe_id": self.recipe.recipe_id}

@@ -24,7 +24,7 @@ from typing import Any
 from whale_bench.engine import Agent, Task, rollout
 from whale_bench.evaluation import open_resources
 from whale_bench.harness.host import load_harness, shipped_harnesses
-from whale_bench.models.base import Backend, Sampling
+from whale_bench.models.base import Backend
 from whale_bench.plan import EvalPlan
 from whale_bench.records import Rollout
 from whale_bench.statistics import differences_of, paired, sign_flip
@@ -70,8 +70,7 @@ async def reproduce(entry: Entry, backend: Backend, *, say: Say = lambda _what, 
         if run.settings.get("retriever_id") != getattr(resources.get("retriever"), "retriever_id", None):
             raise Refusal(3, "retriever", "runs/0/run.toml", "the index that it searches is not here")
         harness = await stack.enter_async_context(load_harness(plan.domain, _file(entry)))
-        sampling = Sampling(temperature=plan.temperature, top_p=plan.top_p, top_k=plan.top_k)
-        agent = Agent(backend, harness, sampling)
+        agent = Agent(backend, harness, plan.sampling())
         task = Task(plan.domain, entry.examples, plan.profile, plan.max_tokens, plan.token_budget, resources)
         rows = await _play(task, agent, entry, chosen, say)
     before = [value for id_, value in _recorded(entry).items() if id_ in set(chosen)]

@@ -1,13 +1,7 @@
 """The update, against a plain loop in double precision and against TRL's trainer."""
 
-import json
-import os
 import random
 import resource
-import socket
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -19,7 +13,6 @@ from whale_baselines.recipe import Recipe
 from whale_baselines.rsft import RsftTrainer
 from whale_baselines.sampler import SamplerState
 from whale_baselines.sequences import IGNORED, Minibatch, Row
-from whale_baselines.weights import load_model
 
 from whale_envs.errors import InfrastructureError, UsageError
 
@@ -276,68 +269,6 @@ def test_an_update_is_that_of_trl(base, tmp_path):
         # Adam's first step has the size of lr wherever the gradient is not 0 up to rounding.
         near = (value - after[name]).abs() < 1e-5
         assert near.float().mean() > 0.999, name
-
-
-def in_processes(base, outs, script="two_processes.py"):
-    """Runs a script in as many processes as there are folders to write."""
-    here = Path(__file__).parent
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    shared = {
-        "PYTHONPATH": f"{here}{os.pathsep}{here.parent / 'bench'}",
-        "OMP_NUM_THREADS": "1",
-        "ACCELERATE_USE_CPU": "true",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        "WORLD_SIZE": str(len(outs)),
-    }
-    command = [sys.executable, str(here / script), str(base)]
-    running = [
-        subprocess.Popen(
-            [*command, str(out)], env={**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}
-        )
-        for rank, out in enumerate(outs)
-    ]
-    assert [process.wait(timeout=600) for process in running] == [0] * len(outs)
-    return [json.loads((out / "update.txt").read_text()) for out in outs]
-
-
-def test_two_processes_make_the_update_of_one(base, tmp_path):
-    one, first, second = (tmp_path / name for name in ("one", "first", "second"))
-    (alone,) = in_processes(base, [one])
-    together = in_processes(base, [first, second])
-    assert [told["processes"] for told in (alone, *together)] == [1, 2, 2]
-    for told in together:
-        assert (told["tokens"], told["n"]) == (alone["tokens"], alone["n"]) == (alone["tokens"], 2)
-        assert told["loss"] == pytest.approx(alone["loss"], rel=1e-5)
-        assert told["norm"] == pytest.approx(alone["norm"], rel=1e-4)
-    weights = [torch.load(folder / "weights.pt") for folder in (one, first, second)]
-    for name, value in weights[0].items():
-        assert torch.equal(weights[1][name], weights[2][name])
-        assert ((value - weights[1][name]).abs() < 1e-5).float().mean() > 0.999, name
-
-
-def test_a_loop_in_two_processes_is_that_of_one(base, tmp_path):
-    """Rollouts, checkpoints and accounts are the first one's, over a restart, too; weights are equal."""
-    one, first, second = (tmp_path / name for name in ("one", "first", "second"))
-    (alone,) = in_processes(base, [one], "loop_processes.py")
-    lead, follower = in_processes(base, [first, second], "loop_processes.py")
-    assert [told["processes"] for told in (alone, lead, follower)] == [1, 2, 2]
-    assert {path.name for path in second.iterdir()} == {"weights.pt", "update.txt"}
-    for mine, theirs in zip(alone["lines"], lead["lines"], strict=True):
-        for name in ("step", "accepted", "updates", "trained_tokens", "reward"):
-            assert mine[name] == theirs[name]
-        assert (theirs["loss"] is None) == (mine["loss"] is None)
-        assert theirs["loss"] == (mine["loss"] and pytest.approx(mine["loss"], rel=1e-4))
-    weights = [torch.load(folder / "weights.pt") for folder in (one, first, second)]
-    saved = max((first / "checkpoints").iterdir())
-    assert saved.name == "step-000003"
-    served = load_model(saved).state_dict()
-    for name, value in weights[0].items():
-        assert torch.equal(weights[1][name], weights[2][name])
-        assert torch.equal(weights[1][name], served[name])
-        assert ((value - weights[1][name]).abs() < 1e-4).float().mean() > 0.99, name
 
 
 def test_a_bfloat16_forward_pass_trains_float32_weights(base):

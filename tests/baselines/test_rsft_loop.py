@@ -304,6 +304,31 @@ def test_a_backend_that_serves_something_else_stops_the_run(base, tmp_path):
     assert phase.now.state.step == 1  # and a resume begins with the hand-over
 
 
+class Remembers(Served):
+    """Remembers what it was given last, and is told what an earlier one did."""
+
+    told = None
+
+    def remembered(self):
+        return json.dumps(self.reloads).encode()
+
+    def remember(self, told):
+        self.told = msgspec.json.decode(told, type=list[str])
+
+
+def test_a_resumed_run_gives_the_backend_back_what_it_remembered(base, tmp_path):
+    first = phase_of(base, tmp_path, backend=Remembers(base))
+    go(first, base, 2)
+    assert first.backend.told is None
+    resumed = phase_of(base, tmp_path, backend=Remembers(base))
+    go(resumed, base, 3)
+    assert resumed.backend.told == ["step-000001", "step-000002"]
+    assert resumed.backend.reloads == ["step-000002", "step-000003"]  # told before the first hand-over
+    (tmp_path / "served.json").write_text("{")
+    with pytest.raises(UsageError, match=r"served.json: cannot be read"):
+        go(phase_of(base, tmp_path, backend=Remembers(base)), base, 4)
+
+
 def test_a_backend_that_takes_no_weights_is_refused(base, tmp_path):
     class Fixed:
         name = "openai/fixed"

@@ -1,8 +1,12 @@
 """New weights for a server elsewhere, and telling whether it serves them."""
 
 import asyncio
+import json
+import sys
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,13 +17,17 @@ from hypothesis import strategies as st
 from test_rsft import make_rows
 from tiny_model import write_folder
 from weight_server import WeightServer
+from whale_baselines.real_operators import _backend
 from whale_baselines.recipe import Recipe
 from whale_baselines.rsft import RsftTrainer
 from whale_baselines.serving import _logprobs_in
 
+from whale_bench.models import openai_reload
 from whale_bench.models.base import Message, Request, names_weights
 from whale_bench.models.folder import hash_folder
 from whale_bench.models.openai_reload import Fingerprints, ReloadedServer, check_fingerprint
+from whale_bench.models.openai_restart import RestartedServer
+from whale_bench.plan import EvalPlan
 from whale_envs.errors import InfrastructureError, UsageError
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -116,6 +124,35 @@ def test_a_server_without_the_routes_is_named_with_what_opens_them(base):
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("moved", [False, True])
+def test_what_was_remembered_finds_out_a_server_that_kept_its_weights_over_a_restart_of_ours(
+    base, tmp_path, moved
+):
+    """Within the tolerance of one look only what was before tells, also of a server at a new address."""
+
+    async def run():
+        async with serving(base) as (trainer, _, backend):
+            await backend.reload(base)
+            told, folder = backend.remembered(), tmp_path / "next"
+            trainer.update(make_rows(4, seed=3), step=0)
+            folder.mkdir()
+            trainer.write_weights(folder)
+        async with serving(base, obeys="not") as (_, _, backend):
+            if not moved:
+                told = told.replace(
+                    next(iter(json.loads(told))).encode(), backend._servers.all[0].address.encode()
+                )
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(openai_reload, "TOLERANCE", 100.0)
+                patch.setattr(openai_reload, "TELLING", 0.0)
+                await backend.reload(folder, logprobs=partial(_logprobs_in, folder))  # who would know?
+                backend.remember(told)
+                with pytest.raises(InfrastructureError, match="did not take all of the new weights"):
+                    await backend.reload(folder, logprobs=partial(_logprobs_in, folder))
+
+    asyncio.run(run())
+
+
 def test_a_server_that_is_gone_is_no_misuse(base):
     async def run():
         trainer = RsftTrainer(base, Recipe(precision="float32"))
@@ -127,6 +164,19 @@ def test_a_server_that_is_gone_is_no_misuse(base):
                 await backend.reload(base)
 
     asyncio.run(run())
+
+
+def test_a_recipe_with_a_command_has_servers_of_its_own(base):
+    command = f"{sys.executable} {{folder}}"
+    trainer = SimpleNamespace(recipe=Recipe(server_command=command), logprobs=None)
+    plan = EvalPlan(
+        domain="chess_puzzles", model="openai/policy", tokenizer=str(base), base_url="http://127.0.0.1:9/v1"
+    )
+    assert isinstance(_backend(plan, trainer, trainer), RestartedServer)
+    for other in (replace(plan, model="local/x"), replace(plan, base_url=None)):
+        with pytest.raises(UsageError, match="server_command goes with openai/NAME and base_url"):
+            _backend(other, trainer, trainer)
+    assert Recipe(server_command=command).recipe_id == Recipe().recipe_id  # it decides no weight
 
 
 @given(seed=st.integers(0, 10_000), taken=st.sampled_from([0.0, 0.5, 1.0]), step=st.floats(0.15, 1.0))

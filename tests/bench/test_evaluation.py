@@ -548,7 +548,7 @@ def test_native_tools_on_a_template_without_tools_are_refused_before_the_run(tmp
     class Plain(TokenBackend):
         name, weights_id = "local/plain", "w"
 
-        def render(self, messages: Any, tools: Any = ()) -> str:
+        def render(self, messages: Any, tools: Any = (), kwargs: Any = ()) -> str:
             return "".join(m.content for m in messages)
 
         def encode(self, text: str) -> tuple[int, ...]:

@@ -32,7 +32,7 @@ class Letters(TokenBackend):
         self.replies, self.drop_thinking, self.ends = iter(replies), drop_thinking, ends
         self.prompts: list[tuple[int, ...]] = []
 
-    def render(self, messages: tuple[Message, ...], tools: tuple[dict[str, Any], ...] = ()) -> str:
+    def render(self, messages: tuple[Message, ...], tools: Any = (), kwargs: Any = ()) -> str:
         text = "<s>"
         for message in messages:
             content = message.content

@@ -113,7 +113,10 @@ def spec(settings: Mapping[str, Any], totals: Totals) -> dict[str, Any]:
 
 def sampling_of(settings: Mapping[str, Any]) -> dict[str, Any]:
     """inspect_ai's GenerateConfig; an own agent has none."""
-    return {name: settings[name] for name in SAMPLING if name in settings}
+    found = {name: settings[name] for name in SAMPLING if name in settings}
+    if kwargs := found.pop("chat_template_kwargs", None):
+        found["extra_body"] = {"chat_template_kwargs": kwargs}  # where it has what its own fields do not
+    return found
 
 
 def results(settings: Mapping[str, Any], totals: Totals) -> dict[str, Any]:

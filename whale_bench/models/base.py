@@ -35,6 +35,9 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     tool_call_id: str = ""
 
 
+TemplateKwargs = tuple[tuple[str, bool | int | float | str], ...]
+
+
 class Sampling(msgspec.Struct, frozen=True):
     """The protocol's sampling defaults (reference §2), the same for training, search and test."""
 
@@ -42,6 +45,8 @@ class Sampling(msgspec.Struct, frozen=True):
     top_p: float = 1.0
     top_k: int = 20
     """0 switches the cut off."""
+    chat_template_kwargs: TemplateKwargs = ()
+    """Switches of the model's chat template, such as ("enable_thinking", True), by name."""
 
 
 SAMPLING = Sampling.__struct_fields__
@@ -160,8 +165,18 @@ class TokenBackend(Backend):
     """A backend at token level: renders chats itself, so that earlier sampled ids can be kept."""
 
     @abc.abstractmethod
-    def render(self, messages: tuple[Message, ...], tools: tuple[dict[str, Any], ...] = ()) -> str:
-        """The chat template's text for `messages`, open for the assistant to continue."""
+    def render(
+        self,
+        messages: tuple[Message, ...],
+        tools: tuple[dict[str, Any], ...] = (),
+        kwargs: TemplateKwargs = (),
+    ) -> str:
+        """The chat template's text for `messages`, open for the assistant to continue.
+
+        Raises:
+            UsageError: the template knows none of the names in `kwargs`.
+            ModelError: "chat_template", it does not take these messages.
+        """
 
     @abc.abstractmethod
     def encode(self, text: str) -> tuple[int, ...]:
@@ -191,5 +206,22 @@ class Reloadable(Protocol):
         Raises:
             UsageError: the folder cannot replace what is served, which goes on being served.
             InfrastructureError: the swap failed half-way; nothing is served any more.
+        """
+        ...
+
+
+@runtime_checkable
+class Remembering(Protocol):
+    """A `Reloadable` whose check of new weights needs what it found out about the last ones."""
+
+    def remembered(self) -> bytes:
+        """That, as JSON."""
+        ...
+
+    def remember(self, told: bytes) -> None:
+        """Goes on from what an earlier process remembered.
+
+        Raises:
+            msgspec.DecodeError: it is something else.
         """
         ...

@@ -11,16 +11,31 @@ are in the vocabulary without being special, such as "<think>", are left alone: 
 look for them in earlier answers. Special tokens that only a tokenizer's own normalisation would
 produce are not covered.
 
+A template's own switches (`enable_thinking`) are set by name. One that the template never reads is refused:
+it would do nothing, and the run would say that it did.
+
+A template may open the thinking tag at the end of the prompt. `read` takes what was sampled for thinking
+then, up to the closing tag, or all of it where that never came.
+
 Not covered: weights, and code that comes with a tokenizer, which is never run.
 """
 
+import functools
 import json
 import re
 from pathlib import Path
 from typing import Any, Self
 
-from whale_bench.models.base import Message
+from whale_bench.models.base import Message, TemplateKwargs
 from whale_envs.errors import ModelError, UsageError
+from whale_envs.text import split_thinking
+
+_OURS = {"messages", "tools", "documents", "add_generation_prompt"}
+"""What every template is given, and no switch."""
+
+_LAST_TAG = re.compile(r"[<\[◁][^<\[◁\s]*[>\]▷]\s*\Z")
+_TAIL = 16
+"""Tokens at a prompt's end in which an opened tag is looked for."""
 
 
 class ChatTemplate:
@@ -53,12 +68,17 @@ class ChatTemplate:
             raise UsageError(f"the tokenizer in {str(folder)!r} has no chat template")
         return cls(tokenizer, name)
 
-    def render(self, messages: tuple[Message, ...], tools: tuple[dict[str, Any], ...] = ()) -> str:
-        """The template's text, open for the assistant to continue.
-
-        Raises:
-            ModelError: "chat_template", it does not take these messages.
-        """
+    def render(
+        self,
+        messages: tuple[Message, ...],
+        tools: tuple[dict[str, Any], ...] = (),
+        kwargs: TemplateKwargs = (),
+    ) -> str:
+        """The template's text, open for the assistant to continue; see `TokenBackend.render`."""
+        for name, _ in kwargs:
+            if name not in self.switches:
+                shown = ", ".join(sorted(self.switches)) or "none"
+                raise UsageError(f"the chat template of {self._name} has no switch {name!r}; it has {shown}")
         chat = [self._plain(_as_dict(message)) for message in messages]
         from jinja2 import TemplateError
 
@@ -68,10 +88,36 @@ class ChatTemplate:
                 tools=[self._plain(tool) for tool in tools] or None,
                 tokenize=False,
                 add_generation_prompt=True,
+                **dict(kwargs),
             )
         except TemplateError as error:
             raise ModelError("chat_template", f"{self._name} refuses this chat: {error}") from error
         return text
+
+    @functools.cached_property
+    def switches(self) -> frozenset[str]:
+        """Names that the template reads and nobody sets, unless a caller does."""
+        from jinja2 import TemplateError, meta
+        from transformers.utils import chat_template_utils as installed
+
+        utils: Any = installed  # the environment that it is rendered in, which has tags of its own
+        template = self.tokenizer.chat_template
+        texts = template.values() if isinstance(template, dict) else [template]
+        found: set[str] = set()
+        for text in texts:
+            try:
+                environment = utils._compile_jinja_template(text).environment
+                found |= meta.find_undeclared_variables(environment.parse(text))
+            except TemplateError as error:
+                raise UsageError(f"the chat template of {self._name} is none: {error}") from error
+        return frozenset(found - _OURS - self.tokenizer.special_tokens_map.keys())
+
+    def read(self, prompt: tuple[int, ...], sampled: tuple[int, ...]) -> tuple[str, str]:
+        """(thinking, final text) of what was sampled behind a prompt."""
+        tag = _LAST_TAG.search(self.decode(prompt[-_TAIL:]))
+        text = self.decode(sampled, skip_special_tokens=True)
+        opened = tag is not None and split_thinking(f"{tag[0]}.")[0].strip() == "."
+        return split_thinking((tag[0].rstrip() if tag and opened else "") + text)
 
     def encode(self, text: str) -> tuple[int, ...]:
         """Token ids of rendered text, special tokens recognised, none added."""

@@ -19,11 +19,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from whale_bench.models.base import Generation, Message, Request, TokenBackend, Usage
+from whale_bench.models.base import Generation, Message, Request, TemplateKwargs, TokenBackend, Usage
 from whale_bench.models.chat_template import ChatTemplate
 from whale_bench.models.pull import ensure_smollm2
 from whale_envs.errors import ModelError, UsageError
-from whale_envs.text import split_thinking
 
 if TYPE_CHECKING:
     from whale_bench.models.sampling_loop import Job, Sampled
@@ -48,8 +47,13 @@ class FolderBackend(TokenBackend):
         """Prompt ids are below it."""
         self._use(tokenizer)
 
-    def render(self, messages: tuple[Message, ...], tools: tuple[dict[str, Any], ...] = ()) -> str:
-        return self._chat.render(messages, tools)
+    def render(
+        self,
+        messages: tuple[Message, ...],
+        tools: tuple[dict[str, Any], ...] = (),
+        kwargs: TemplateKwargs = (),
+    ) -> str:
+        return self._chat.render(messages, tools, kwargs)
 
     def encode(self, text: str) -> tuple[int, ...]:
         return self._chat.encode(text)
@@ -72,7 +76,8 @@ class FolderBackend(TokenBackend):
 
         prompt = request.prompt_ids
         if prompt is None:
-            prompt = self.encode(self.render(request.messages, request.tools))
+            kwargs = request.sampling.chat_template_kwargs
+            prompt = self.encode(self.render(request.messages, request.tools, kwargs))
         if not prompt or min(prompt) < 0 or max(prompt) >= self.vocabulary:
             raise UsageError(f"prompt ids must be in [0, {self.vocabulary}), at least one; got {prompt[:8]}…")
         if request.max_tokens is not None and request.max_tokens < 1:
@@ -84,7 +89,7 @@ class FolderBackend(TokenBackend):
             )
         job = Job(prompt, min(request.max_tokens or room, room), request.sampling, request.seed)
         sampled = await self._sample(job)
-        reasoning, text = split_thinking(self._chat.decode(sampled.ids, skip_special_tokens=True))
+        reasoning, text = self._chat.read(prompt, sampled.ids)
         return Generation(
             text=text,
             finish_reason=sampled.finish,

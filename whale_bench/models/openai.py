@@ -143,6 +143,8 @@ class OpenAIBackend(Backend):
         payload = {"model": self._model, "messages": request.messages, **self._settings(request)}
         if request.tools:
             payload["tools"] = request.tools
+        if request.sampling.chat_template_kwargs:
+            payload["chat_template_kwargs"] = dict(request.sampling.chat_template_kwargs)
         if self._has_ids is not False:
             payload["return_token_ids"] = True
         if self._has_ids:

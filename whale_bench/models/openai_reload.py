@@ -12,8 +12,10 @@ the trainer's own, see `check_fingerprint`; a server that fails this stops the r
 What cannot be hashed is never shown as verified: `weights_id` is `remote:NAME:` and what the server claims
 to serve.
 
-Not covered: servers of other makes; weights sent over the network; restarts of a server, after which
-`reload` is due again.
+`remembered` is what the next comparison needs of the last one; a run keeps it for when it is resumed.
+
+Not covered: servers of other makes; weights sent over the network; a server that has no route for weights,
+see `openai_restart.py`.
 """
 
 import asyncio
@@ -23,8 +25,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
 from whale_bench.models.folder import hash_folder, model_folder
 from whale_bench.models.openai_tokens import OpenAITokens
+from whale_bench.models.servers import Server
 from whale_envs.errors import InfrastructureError, UsageError
 
 Logprobs = Callable[[Sequence[tuple[int, ...]]], list[float]]
@@ -74,6 +79,14 @@ class ReloadedServer(OpenAITokens):
         self._before: dict[str, Fingerprints] = {}
         """When a server was last given weights, by its address."""
 
+    def remembered(self) -> bytes:
+        """See `Remembering`."""
+        return msgspec.json.encode(self._before)
+
+    def remember(self, told: bytes) -> None:
+        """See `Remembering`."""
+        self._before = msgspec.json.decode(told, type=dict[str, Fingerprints])
+
     async def reload(self, folder: str | Path, *, logprobs: Logprobs | None = None) -> str:
         """Has every server serve `folder`; what they claim to serve from now on.
 
@@ -88,20 +101,24 @@ class ReloadedServer(OpenAITokens):
         path = model_folder("openai", str(folder)).resolve()
         claimed = await asyncio.to_thread(hash_folder, path)
         ours = await asyncio.to_thread(logprobs or self._logprobs, self._prompts)
+        earlier = dict(self._before)
         for server in self._servers.all:
-            root = server.url.removesuffix("/v1")
-            await self._post(server, f"{root}/collective_rpc", _reload_of(path))
-            await self._post(server, f"{root}/reset_prefix_cache", {})
-            theirs = await self._fingerprint(server)
-            found = Fingerprints(theirs, ours)
-            check_fingerprint(
-                found, self._before.get(server.url), f"{server.address}, given {str(folder)!r},"
-            )
-            self._before[server.url] = found
+            await self._deliver(server, path)
+            found = Fingerprints(await self._fingerprint(server), ours)
+            # A server that is somewhere else after a resume is compared with any one of then.
+            before = earlier.get(server.address) or next(iter(earlier.values()), None)
+            check_fingerprint(found, before, f"{server.address}, given {str(folder)!r},")
+            self._before[server.address] = found
         self.weights_id = f"remote:{self._model}:{claimed}"
         return self.weights_id
 
-    async def _fingerprint(self, server: Any) -> list[float]:
+    async def _deliver(self, server: Server, folder: Path) -> None:
+        """Has a server take the weights in `folder`."""
+        root = server.url.removesuffix("/v1")
+        await self._post(server, f"{root}/collective_rpc", _reload_of(folder))
+        await self._post(server, f"{root}/reset_prefix_cache", {})
+
+    async def _fingerprint(self, server: Server) -> list[float]:
         found: list[float] = []
         for prompt in self._prompts:
             body = {
@@ -115,7 +132,7 @@ class ReloadedServer(OpenAITokens):
             found += _prompt_logprobs(data, prompt, server.address)
         return found
 
-    async def _post(self, server: Any, url: str, body: dict[str, Any]) -> bytes:
+    async def _post(self, server: Server, url: str, body: dict[str, Any]) -> bytes:
         """The body of an answer that says yes."""
         import aiohttp
 
@@ -155,7 +172,7 @@ def check_fingerprint(now: Fingerprints, before: Fingerprints | None, who: str) 
             f"{who} serves other weights: its log-probabilities of fixed prompts differ from the trainer's "
             f"by {each:.3f} a token, allowed is {TOLERANCE}"
         )
-    if before is None:
+    if before is None or not len(before.theirs) == len(before.ours) == len(ours):
         return
     moved, change = np.subtract(theirs, before.theirs), np.subtract(ours, before.ours)
     size = float(np.linalg.norm(change))

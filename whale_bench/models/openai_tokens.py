@@ -20,14 +20,13 @@ from typing import Any
 
 import msgspec
 
-from whale_bench.models.base import Generation, Message, Request, TokenBackend, Usage
+from whale_bench.models.base import Generation, Message, Request, TemplateKwargs, TokenBackend, Usage
 from whale_bench.models.chat_template import ChatTemplate
 from whale_bench.models.folder import hash_folder
 from whale_bench.models.http_retry import Patience
 from whale_bench.models.openai import PATIENCE, OpenAIBackend
 from whale_bench.models.openai_reply import TextCompletion, finish_of, logprobs_of
 from whale_envs.errors import ModelError, UsageError
-from whale_envs.text import split_thinking
 
 _ALL = 2**31 - 1
 """Asked for where the caller sets no bound: the server then names its context."""
@@ -70,8 +69,13 @@ class OpenAITokens(OpenAIBackend, TokenBackend):
         self._texts = msgspec.json.Decoder(TextCompletion)
         self._context: int | None = None
 
-    def render(self, messages: tuple[Message, ...], tools: tuple[dict[str, Any], ...] = ()) -> str:
-        return self._chat.render(messages, tools)
+    def render(
+        self,
+        messages: tuple[Message, ...],
+        tools: tuple[dict[str, Any], ...] = (),
+        kwargs: TemplateKwargs = (),
+    ) -> str:
+        return self._chat.render(messages, tools, kwargs)
 
     def encode(self, text: str) -> tuple[int, ...]:
         return self._chat.encode(text)
@@ -84,12 +88,17 @@ class OpenAITokens(OpenAIBackend, TokenBackend):
 
     async def _ask(self, request: Request, **how: Any) -> Generation:
         if request.prompt_ids is None:
-            ids = self.encode(self.render(request.messages, request.tools))
+            kwargs = request.sampling.chat_template_kwargs
+            ids = self.encode(self.render(request.messages, request.tools, kwargs))
             request = msgspec.structs.replace(request, prompt_ids=ids)
         generation = await super()._ask(self._within(request), **how)
         prompt_ids = request.prompt_ids or ()
-        usage = Usage(len(prompt_ids), len(generation.sampled_ids or ()))
-        return msgspec.structs.replace(generation, prompt_ids=prompt_ids, usage=usage)
+        sampled = generation.sampled_ids or ()
+        reasoning, text = self._chat.read(prompt_ids, sampled)
+        return msgspec.structs.replace(
+            generation, text=text, reasoning=reasoning, prompt_ids=prompt_ids,
+            usage=Usage(len(prompt_ids), len(sampled)),
+        )  # fmt: skip
 
     def _within(self, request: Request) -> Request:
         """`request` with no more tokens than its context has room for."""
@@ -127,11 +136,9 @@ class OpenAITokens(OpenAIBackend, TokenBackend):
             return None
         choice = completion.choices[0]
         ids = tuple(choice.token_ids)
-        reasoning, text = split_thinking(self._chat.decode(ids, skip_special_tokens=True))
         return Generation(
-            text=text,
+            text="",  # `_ask`, which has the prompt, reads it
             raw_text=self.decode(ids),
-            reasoning=reasoning,
             finish_reason=finish_of(choice.finish_reason),
             sampled_ids=ids,
             logprobs=logprobs_of(choice.logprobs, ids),

@@ -31,6 +31,8 @@ KINDS = {
 """Every model name a command line takes, with a line for people."""
 LOADED = ("local/", "vllm/")
 """Beginnings of the names whose weights `load_backend` loads into this process."""
+TEMPLATED = (*LOADED, "openai/")
+"""Beginnings of the names of models whose chats a template renders, here or on a server."""
 
 
 def load_backend(

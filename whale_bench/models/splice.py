@@ -20,11 +20,12 @@ from whale_bench.records import Segment
 
 def splice(backend: TokenBackend, request: Request, last: Segment | None) -> Request:
     """`request` with its exact `prompt_ids`, continuing `last` where its context does."""
-    text = backend.render(request.messages, request.tools)
+    kwargs = request.sampling.chat_template_kwargs
+    text = backend.render(request.messages, request.tools, kwargs)
     prompt_ids = None
     if last is not None and last.prompt_ids is not None and last.sampled_ids is not None:
         context = last.prompt_ids + last.sampled_ids
-        before = backend.render(last.messages, last.tools) + backend.decode(last.sampled_ids)
+        before = backend.render(last.messages, last.tools, kwargs) + backend.decode(last.sampled_ids)
         if text.startswith(before):
             prompt_ids = context + backend.encode(text[len(before) :])
     if prompt_ids is None:

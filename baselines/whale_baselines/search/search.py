@@ -381,6 +381,7 @@ class HarnessSearch:
             "temperature": plan.temperature,
             "top_p": plan.top_p,
             "top_k": plan.top_k,
+            "chat_template_kwargs": plan.chat_template_kwargs,
             "seed": self.jobs.seed,
             "profile": task.profile,
             "max_tokens": task.max_tokens,
