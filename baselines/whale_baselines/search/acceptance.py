@@ -2,7 +2,7 @@
 
     ruling = PaperRule().rule(incumbent, challengers, before=0)
     ruling.wanted                  # samples that it still needs, by harness_id; or, once it needs none,
-    ruling.accepted                # who is the incumbent from now on
+    ruling.accepted                # who is the incumbent from now on; `ranking` has who is next
 
 `PaperRule` keeps the highest mean of one rollout for each example; among equals the one with fewer mean
 turns; the incumbent unless somebody is strictly better. It has no margin, so that the more candidates
@@ -56,12 +56,17 @@ class Tried(NamedTuple):
 class Ruling(NamedTuple):
     """What a rule says; either it wants samples, or it has accepted."""
 
-    accepted: str
-    """`harness_id` of the incumbent from now on; the old one's while samples are wanted."""
+    ranking: tuple[str, ...]
+    """`harness_id`s of all that may be accepted, best first; the incumbent is the last."""
     wanted: Mapping[str, int]
     """Samples for each example that a harness must have before the next look; empty when it is decided."""
     notes: Mapping[str, str]
     """What became of each challenger, a sentence."""
+
+    @property
+    def accepted(self) -> str:
+        """`harness_id` of the incumbent from now on; the old one's while samples are wanted."""
+        return self.ranking[0]
 
 
 class Rule(Protocol):
@@ -91,15 +96,17 @@ class PaperRule:
         everyone = [incumbent, *challengers]
         wanted = {one.harness_id: 1 for one in everyone if not one.solved}
         if wanted:
-            return Ruling(incumbent.harness_id, wanted, {})
+            return Ruling((incumbent.harness_id,), wanted, {})
         _check_same(everyone)
-        best = max(everyone, key=lambda one: (one.mean, -one.turns))  # the first of equals
+        ranked = sorted(everyone, key=lambda one: (-one.mean, one.turns))  # equals in their order
+        names = [one.harness_id for one in ranked]
+        better = names[: names.index(incumbent.harness_id)]
         notes = {
             one.harness_id: f"{one.mean - incumbent.mean:+.1%} against the incumbent, {one.turns:.2f} turns "
             f"against {incumbent.turns:.2f}"
             for one in challengers
         }
-        return Ruling(best.harness_id, {}, notes)
+        return Ruling((*better, incumbent.harness_id), {}, notes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +128,9 @@ class PairedRule:
                 for name, count in found.wanted.items()
                 if count > len(_of(name, incumbent, challengers).solved)
             }
-            return Ruling(incumbent.harness_id, found.wanted, found.notes)
-        if not found.passed:
-            return Ruling(incumbent.harness_id, {}, found.notes)
-        return Ruling(max(found.passed, key=lambda name: found.passed[name]), {}, found.notes)
+            return Ruling((incumbent.harness_id,), found.wanted, found.notes)
+        passed = sorted(found.passed, key=lambda name: -found.passed[name])
+        return Ruling((*passed, incumbent.harness_id), {}, found.notes)
 
     def _look(self, challenger: Tried, share: float, found: "_Looks") -> None:
         """Goes through the looks from the first, as far as there are samples."""

@@ -29,6 +29,7 @@ from whale_baselines.search.log import (
     Ended,
     Event,
     EventLog,
+    Examined,
     Proposed,
     Refused,
     Scored,
@@ -113,6 +114,8 @@ class State:
         self.ended: dict[tuple[int, int], Ended] = {}
         self.refused: dict[tuple[int, int, str], Refused] = {}
         """By phase, iteration and name: a candidate is refused in the iteration that proposed it."""
+        self.examined: dict[tuple[int, int, str], Examined] = {}
+        """By phase, iteration and name."""
         self.spent: Counter[tuple[int, int]] = Counter()
         """Rollouts by phase and iteration."""
         self._trees: dict[str, str] = {}
@@ -145,6 +148,11 @@ class State:
                     samples.rewards += event.rewards
                     samples.turns += event.turns
                     samples.metrics = event.metrics
+            case Examined():
+                self.examined[event.phase, event.iteration, event.name] = event
+                if event.finding:
+                    candidate = self.candidates[event.name]
+                    candidate.status, candidate.reason = "flagged", event.finding
             case Ended():
                 self.ended[event.phase, event.iteration] = event
                 return []
@@ -166,7 +174,7 @@ class State:
         return found
 
     def frontier(self, key: ScoreKey, accepted: str = "") -> list[Candidate]:
-        """Scored under `key`, and no other one is as good in success and turns and better in one.
+        """Scored under `key`, not flagged, and no other is as good in success and turns and better in one.
 
         Args:
             key: weights, examples and conditions.
@@ -175,7 +183,7 @@ class State:
         points = {
             one.name: (one.samples[key].score.mean, -one.samples[key].mean_turns)
             for one in self.candidates.values()
-            if key in one.samples
+            if key in one.samples and one.status != "flagged"
         }
         return [
             self.candidates[name]
@@ -295,7 +303,7 @@ def read_archive(folder: Path) -> State:
 
 
 def _known(one: Candidate, key: ScoreKey) -> Known:
-    found = one.samples.get(key)
+    found = one.samples.get(key) if one.status != "flagged" else None
     return Known(
         harness_id=one.harness_id,
         name=one.name,

@@ -89,6 +89,16 @@ class Scored(msgspec.Struct, frozen=True, kw_only=True, tag="scored", tag_field=
     """What it cost, smoke rollouts included."""
 
 
+class Examined(msgspec.Struct, frozen=True, kw_only=True, tag="examined", tag_field="event"):
+    """A harness that the rule would accept was looked at, see `examine.py`."""
+
+    name: str
+    phase: int
+    iteration: int
+    finding: str = ""
+    """Why it is not accepted for all that; empty where nothing was found."""
+
+
 class Ended(msgspec.Struct, frozen=True, kw_only=True, tag="iteration", tag_field="event"):
     """An iteration is over."""
 
@@ -100,7 +110,7 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True, tag="iteration", tag_fiel
     """What the rule said of each candidate, by name."""
 
 
-Event: TypeAlias = Begun | Proposed | Refused | Scored | Ended
+Event: TypeAlias = Begun | Proposed | Refused | Scored | Examined | Ended
 
 _DECODER = msgspec.json.Decoder(Event)
 
