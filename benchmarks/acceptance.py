@@ -6,10 +6,10 @@
 A harness is a chance of success for each of 256 examples, drawn from Beta(a, b) with mean `p`. All
 candidates of a phase have the incoming harness's chances ("equal"), or one of them, at a random place,
 has 5 points more on average. With a margin of 2 points all have 2 points more than the incoming one, which
-is no better by the margin, and the special one 10. A phase has 5 iterations of 3 candidates. Counted: phases that accept
-anything that is no better than what it replaces (false), phases that accept the better one and end with
-it (power), and rollouts. The "optimism" is the mean score by which a rule believes its accepted harness
-better than the incoming one, less what it is.
+is no better by the margin, and the special one 10. A phase has 5 iterations of 3 candidates. Counted:
+phases that accept anything that is no better than what it replaces (false), phases that accept the better
+one and end with it (power), and rollouts. The "optimism" is the mean score by which a rule believes its
+accepted harness better than the incoming one, less what it is.
 """
 
 import argparse

@@ -161,7 +161,7 @@ async def search(
             store = RunStore.create(folder, {"domain": domain, "seed": recipe.seed}, incoming)
         stack.enter_context(store)
         ledger = stack.enter_context(Ledger(folder / "ledger.sqlite"))
-        archive = stack.enter_context(Archive(folder / "archive"))
+        archive = Archive(folder / "archive")
         resources = await open_resources(plan, stack)
         task = Task(domain, examples, resources=resources)
         jobs = Jobs(store, ledger, recipe.seed, concurrency)

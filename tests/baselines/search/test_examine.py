@@ -56,6 +56,20 @@ async def test_a_harness_that_tells_the_moves_is_flagged_and_the_next_best_taken
     assert later[1]["rollouts"] == 0
 
 
+OWN_CODE = """
+
+from whale_bench.harness import Act
+
+
+def read(self, reply, view):
+    return Act('{"tool": "code_interpreter", "arguments": {"code": "print(6 * 7)"}}')
+
+
+Harness.read = read
+"""
+"""Runs a program that no model wrote."""
+
+
 class Spills(Obedient):
     """As obedient, and where the prompt asks for it every answer is said before the right one."""
 
@@ -80,12 +94,16 @@ async def test_a_harness_whose_responses_are_right_for_everybody_is_flagged(tmp_
         h0.replace('"{observation}', f'"SKILL {words} {{observation}}') for words in ("0.95 SPILL", "0.7")
     )
     assert h0 not in (spills, honest)
+    codes = h0 + OWN_CODE
+    proposer = Scripted([spills, honest, codes])
     _, accepted = await search(
-        tmp_path / "run", Scripted([spills, honest]), 2, domain="math_python", incoming=h0, backend=Spills()
+        tmp_path / "run", proposer, 2, domain="math_python", incoming=h0, backend=Spills()
     )  # fmt: skip
     found = read_archive(tmp_path / "run" / "archive").candidates
     assert found["h1"].status == "flagged"
     assert "16 of 16 responses are right for the answer of another example" in found["h1"].reason
+    assert found["h3"].status == "invalid"
+    assert "sampled" in found["h3"].reason
     assert accepted.source == honest
 
 
