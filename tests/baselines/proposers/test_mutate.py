@@ -15,7 +15,7 @@ from whale_baselines.proposers.prompts import prompts_of, with_prompts
 from whale_baselines.proposers.worked import WorkedExample
 
 from whale_bench.harness.host import InProcessHarness, shipped_harnesses
-from whale_bench.harness.prompt_only import prompt_only
+from whale_bench.harness.prompt_only import prompt_only as difference
 from whale_envs.errors import UsageError
 
 EXAMPLES = {
@@ -45,7 +45,7 @@ async def test_no_source_is_proposed_twice_and_each_loads(
             assert one.hypothesis
             assert one.changes
             if prompt_only:
-                assert prompt_only(one.source, base) is None  # as the search will ask
+                assert difference(one.source, base) is None  # as the search will ask
             else:
                 assert (
                     set(one.components)
@@ -178,7 +178,7 @@ def test_other_prompts_leave_every_other_byte(system: str, user: str, domain: st
     }
     edited = with_prompts(base, texts)
     assert prompts_of(edited) == texts
-    assert prompt_only(edited, base) is None
+    assert difference(edited, base) is None
     assert outside(edited) == outside(base)
     assert with_prompts(base, prompts_of(base)) == base
 

@@ -72,11 +72,11 @@ def candidates(port):
             "base.BaseHarness.read = lambda self, reply, view: base.Act('e2e4')", "scored"
         ),
         "floods": ("for _ in range(20):\n    print('x' * 10**6)", "scored"),
-        "changes its view": ("object.__setattr__(view, 'observation', 'x')", "invalid"),
+        "changes its view": ("view.observation += ' '", "invalid"),
         "answers otherwise when asked twice": ("_BAD.append(1)\nwon = len(_BAD) % 2 == 0", "invalid"),
     }  # fmt: skip
     found = {kind: (tries(n, body), status) for n, (kind, (body, status)) in enumerate(kinds.items())}
-    for number, value in enumerate(("None", "'0.9'", "float('nan')", "True", "[Act('a1a2')]")):
+    for number, value in enumerate(("None", "'0.9'", "float('nan')")):
         found[f"returns {value}"] = read(f"    return {value}  # {number}"), "invalid"
     found["plays itself"] = read("    return Act('a1a2')"), "invalid"
     special = f"\n\ndef stop(self, view):\n    return {EXAMPLES[0].fen!r} in view.observation\n"
