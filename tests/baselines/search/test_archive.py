@@ -65,7 +65,7 @@ def test_a_folder_that_a_kill_left_behind_is_written_anew(tmp_path):
     archive = Archive(tmp_path / "a")
     for event in EVENTS:
         archive.append(event)
-    archive.append(Refused(name="h0", phase=1, iteration=1, status="failed", reason="half a pair: \ud800"))
+    archive.append(Refused(name="h0", phase=1, iteration=1, status="invalid", reason="half a pair: \ud800"))
     assert archive.candidates["h0"].reason == "half a pair: ?"
     expected = texts(tmp_path / "a")
     (tmp_path / "b").mkdir()
