@@ -5,10 +5,11 @@
 
 A harness is a chance of success for each of 256 examples, drawn from Beta(a, b) with mean `p`. All
 candidates of a phase have the incoming harness's chances ("equal"), or one of them, at a random place,
-has 5 points more on average. A phase has 5 iterations of 3 candidates. Counted: phases that accept
-anything that is no better than what it replaces (false), phases that accept the better one and end with
-it (power), and rollouts. The "optimism" is the mean score by which a rule believes its accepted harness
-better than the incoming one, less what it is.
+has 5 points more on average. With a margin of 2 points all have 2 points more than the incoming one, which
+is no better by the margin, and the special one 10. A phase has 5 iterations of 3 candidates. Counted:
+phases that accept anything that is no better than what it replaces (false), phases that accept the better
+one and end with it (power), and rollouts. The "optimism" is the mean score by which a rule believes its
+accepted harness better than the incoming one, less what it is.
 """
 
 import argparse
@@ -19,6 +20,7 @@ import numpy as np
 from whale_baselines.search.acceptance import PairedRule, PaperRule, Rule, Tried
 
 EXAMPLES, ITERATIONS, SLOTS = 256, 5, 3
+MARGIN = 0.02
 SPREAD = 2.0
 """a + b of the Beta distribution: 2 is a broad one, as of puzzles of all ratings."""
 
@@ -57,14 +59,15 @@ def better(chances: "np.ndarray", by: float) -> "np.ndarray":
     return shifted
 
 
-def phase(rule: Rule, p: float, gain: float, random: "np.random.Generator") -> Outcome:
+def phase(rule: Rule, p: float, gain: float, margin: float, random: "np.random.Generator") -> Outcome:
     chances = np.clip(random.beta(SPREAD * p, SPREAD * (1 - p), EXAMPLES), 1e-6, 1 - 1e-6)
     special = int(random.integers(ITERATIONS * SLOTS)) if gain else -1
+    usual = better(chances, margin) if margin else chances
     first = incumbent = Harness("incoming", chances, random)
     everyone, false = [incumbent], False
     for iteration in range(ITERATIONS):
         numbers = range(iteration * SLOTS, (iteration + 1) * SLOTS)
-        made = [Harness(str(n), better(chances, gain) if n == special else chances, random) for n in numbers]
+        made = [Harness(str(n), better(chances, gain) if n == special else usual, random) for n in numbers]
         everyone += made
         named = {one.name: one for one in (incumbent, *made)}
         for one in named.values():
@@ -76,7 +79,8 @@ def phase(rule: Rule, p: float, gain: float, random: "np.random.Generator") -> O
             for name, count in ruling.wanted.items():
                 named[name].sample(count)
         after = named[ruling.accepted]
-        false |= after is not incumbent and after.chances.mean() <= incumbent.chances.mean() + 1e-9
+        worth = incumbent.chances.mean() + margin + 1e-9
+        false |= after is not incumbent and bool(after.chances.mean() <= worth)
         incumbent = after
     shared = min(len(incumbent.rows), len(first.rows))
     believed = float(np.mean(incumbent.rows[:shared]) - np.mean(first.rows[:shared]))
@@ -85,15 +89,16 @@ def phase(rule: Rule, p: float, gain: float, random: "np.random.Generator") -> O
     return Outcome(false, incumbent.name == str(special), rollouts, believed - truth)
 
 
-def row(name: str, rule: Rule, p: float, gain: float, *, repeats: int, seed: int) -> str:
+def row(name: str, rule: Rule, p: float, gain: float, *, margin: float = 0.0, repeats: int, seed: int) -> str:
     random = np.random.default_rng(seed)
-    found = [phase(rule, p, gain, random) for _ in range(repeats)]
+    found = [phase(rule, p, gain, margin, random) for _ in range(repeats)]
     false = sum(one.false for one in found) / repeats
     error = math.sqrt(max(false * (1 - false), 1 / repeats) / repeats)
     power = f"{sum(one.found for one in found) / repeats:.1%}" if gain else "-"
     rollouts = sum(one.rollouts for one in found) / repeats
     optimism = 100 * sum(one.optimism for one in found) / repeats
-    case = "one is 5 points better" if gain else "all equal"
+    usual = f"all {100 * margin:g} points better" if margin else "all equal"
+    case = f"one is {100 * gain:g} points better" if gain else usual
     return (
         f"| {name} | {p:.0%} | {case} | {false:.1%} ± {error:.1%} | {power} | {rollouts:,.0f} "
         f"| {optimism:+.1f} |"
@@ -116,6 +121,12 @@ def main() -> None:
         for gain in (0.0, 0.05):
             for name, rule in rules.items():
                 print(row(name, rule, p, gain, repeats=asked.repeats, seed=asked.seed), flush=True)
+    careful = PairedRule(margin=MARGIN)
+    for p in (0.1, 0.4):
+        for gain in (0.0, 0.1):
+            name = "`paired`, margin 2 points"
+            found = row(name, careful, p, gain, margin=MARGIN, repeats=asked.repeats, seed=asked.seed)
+            print(found, flush=True)
 
 
 if __name__ == "__main__":

@@ -177,7 +177,7 @@ class RealRun:
     def _search(self, store: RunStore, jobs: Jobs) -> SearchOperator | None:
         if self.proposer is None:
             return None
-        archive = self.stack.enter_context(Archive(store.folder / "archive"))
+        archive = Archive(store.folder / "archive")
         settings, task = self.recipe.search, self.tasks["harness"]
         task = replace(task, examples=task.examples[: settings.examples])
         search = HarnessSearch(settings, self.plan, task, self.backend, jobs, archive, self.proposer)

@@ -68,25 +68,26 @@ class Draft:
 
 def literal(text: str, indent: int = 0) -> str:
     """`text` as Python source, on several lines in parentheses where it is long."""
-    if len(_quoted(text)) + indent <= WIDTH:
-        return _quoted(text)
+    if len(quoted(text)) + indent <= WIDTH:
+        return quoted(text)
     pad = " " * indent
-    return f"(\n{pad}    {inner_literal(text, indent + 4)}\n{pad})"
+    return f"(\n{pad}    {_inner_literal(text, indent + 4)}\n{pad})"
 
 
-def inner_literal(text: str, indent: int) -> str:
+def _inner_literal(text: str, indent: int) -> str:
     """`text` as one or more literals on lines of their own, for inside parentheses."""
     pieces, line = [], ""
     for word in re.findall(r"\S*\s|\S+", text):
-        if line and (line.endswith("\n") or len(_quoted(line + word)) + indent > WIDTH):
+        if line and (line.endswith("\n") or len(quoted(line + word)) + indent > WIDTH):
             pieces.append(line)
             line = ""
         line += word
     pieces.append(line)
-    return ("\n" + " " * indent).join(map(_quoted, pieces))
+    return ("\n" + " " * indent).join(map(quoted, pieces))
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
+    """`text` as one literal on one line."""
     plain = all(character.isprintable() or character in "\n\t" for character in text)
     return json.dumps(text, ensure_ascii=False) if plain else repr(text)
 

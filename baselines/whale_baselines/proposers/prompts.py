@@ -4,18 +4,19 @@
     prompts_of(edited)["USER_PROMPT"]                                      # "{observation}"
 
 Only plain string literals assigned in the body of `class Harness` count; a prompt that is computed
-cannot be edited, and one that is not there is not added.
+cannot be edited, and one that is not there is not added. New words are one literal, as prompt-only search
+asks for.
 
-Not covered: prompts set elsewhere, such as in a method.
+Not covered: prompts set elsewhere, such as in a method; whether two files are the same but for their
+prompts, which `whale_bench.harness.prompt_only` says.
 """
 
 import ast
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from whale_baselines.proposers.draft import inner_literal, literal
-
-PROMPTS = ("SYSTEM_PROMPT", "USER_PROMPT")
+from whale_baselines.proposers.draft import quoted
+from whale_bench.harness.prompt_only import PROMPTS
 
 
 class _Place(NamedTuple):
@@ -36,19 +37,8 @@ def with_prompts(source: str, texts: Mapping[str, str]) -> str:
     }
     for name in sorted(places, key=lambda name: -places[name].start):
         _, start, end = places[name]
-        before, after = source[:start], source[end:]
-        enclosed = before.rstrip().endswith("(") and after.lstrip().startswith(")")
-        text = inner_literal(texts[name], 8) if enclosed else literal(texts[name], 4)
-        source = before + text + after
+        source = source[:start] + quoted(texts[name]) + source[end:]
     return source
-
-
-def same_but_prompts(base: str, source: str) -> bool:
-    """Whether two files have the same syntax tree but for the prompts, plain literals in both."""
-    try:
-        return _masked(base) == _masked(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
 
 
 def _assigned(tree: ast.Module) -> dict[str, ast.Constant]:
@@ -92,11 +82,3 @@ def _places(source: str) -> dict[str, _Place]:
         place = _Place(node.value, at(node.lineno, node.col_offset), at(node.end_lineno, node.end_col_offset))
         found[name] = place
     return found
-
-
-def _masked(source: str) -> str:
-    tree = ast.parse(source)
-    for node in _assigned(tree).values():
-        node.value = ""
-        node.kind = None
-    return ast.dump(tree)

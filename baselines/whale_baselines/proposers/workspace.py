@@ -23,10 +23,10 @@ from typing import Any
 
 import msgspec
 
-from whale_baselines.proposers.prompts import same_but_prompts
 from whale_baselines.proposers.tools import LINES, TOOLS
 from whale_baselines.search.proposal import Brief, Proposal
 from whale_bench.harness.check import check_harness
+from whale_bench.harness.prompt_only import prompt_only
 from whale_envs.errors import InfrastructureError, UsageError
 
 RESULT_BYTES = 24_000
@@ -263,8 +263,8 @@ class Workspace:
         if slot not in self._written:
             raise Refused(f"nothing was written to workspace/{slot} yet")
         source, findings = self._written[slot].source, list[str]()
-        if self._brief.prompt_only and not same_but_prompts(self._base(), source):
-            findings.append(f"{slot}: more differs from the base than SYSTEM_PROMPT and USER_PROMPT")
+        if self._brief.prompt_only and (difference := prompt_only(source, self._base())):
+            findings.append(f"{slot}:{difference.line}: {difference.message}")
         path = self._roots["workspace"] / slot
         await asyncio.to_thread(_put, path, source.encode())  # whatever became of the file
         try:

@@ -2,7 +2,7 @@
 
     ruling = PaperRule().rule(incumbent, challengers, before=0)
     ruling.wanted                  # samples that it still needs, by harness_id; or, once it needs none,
-    ruling.accepted                # who is the incumbent from now on
+    ruling.accepted                # who is the incumbent from now on; `ranking` has who is next
 
 `PaperRule` keeps the highest mean of one rollout for each example; among equals the one with fewer mean
 turns; the incumbent unless somebody is strictly better. It has no margin, so that the more candidates
@@ -10,12 +10,18 @@ there are, the surer one of them is lucky.
 
 `PairedRule` compares each challenger with the incumbent on the same examples and seeds, first with one
 rollout for each example, then with 2, 4, … `most_samples`, those of the incumbent once for all. After
-each look a challenger is accepted (its p-value is within what this look may spend, its difference above
-the margin), dropped (its p-value is not promising), or sampled again. The p-value is that of the
-one-sided sign-flip test of example differences, counted exactly: if both harnesses solve an example
-equally often, its difference has either sign with equal chance.
+each look a challenger is accepted (its p-value is within what this look may spend), dropped (it is not
+promising), or sampled again.
 
-The chance that a phase accepts anything which is no better is at most `false_accept`, by the union bound:
+Without a margin the p-value is that of the one-sided sign-flip test of example differences, counted
+exactly: if both harnesses solve an example equally often, its difference has either sign with equal
+chance. With a margin it is that of a bet: who stakes the same share of a purse on each example's
+difference being above the margin gains nothing on average if the mean difference is the margin or less,
+however it is spread over the examples, so a purse of 1 is a hundredfold one with a chance of 1% at most.
+The bet is averaged over `STAKES` shares. It asks for a larger difference than sign flips do.
+
+The chance that a phase accepts anything which is no better (by more than the margin) is at most
+`false_accept`, by the union bound:
 a challenger may spend `false_accept / planned / 2`, those beyond the planned ones half of that, and so
 on, which sums to `false_accept` for any number of them and any rule for stopping; a challenger's share is
 divided over its looks in proportion to their samples. That challengers share the incumbent's rollouts, or
@@ -25,6 +31,7 @@ Not covered: candidates that are better on the search's examples alone, which `d
 """
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
@@ -32,6 +39,9 @@ from typing import NamedTuple, Protocol
 from whale_baselines.search.recipe import SearchRecipe
 from whale_bench.statistics import signings
 from whale_envs.errors import UsageError
+
+STAKES = 19
+"""Shares of the purse that are bet, evenly spread over all that can be lost."""
 
 PROMISING = 0.3
 """Largest p-value with which a challenger is sampled again after the first look; a half of it after the
@@ -56,12 +66,17 @@ class Tried(NamedTuple):
 class Ruling(NamedTuple):
     """What a rule says; either it wants samples, or it has accepted."""
 
-    accepted: str
-    """`harness_id` of the incumbent from now on; the old one's while samples are wanted."""
+    ranking: tuple[str, ...]
+    """`harness_id`s of all that may be accepted, best first; the incumbent is the last."""
     wanted: Mapping[str, int]
     """Samples for each example that a harness must have before the next look; empty when it is decided."""
     notes: Mapping[str, str]
     """What became of each challenger, a sentence."""
+
+    @property
+    def accepted(self) -> str:
+        """`harness_id` of the incumbent from now on; the old one's while samples are wanted."""
+        return self.ranking[0]
 
 
 class Rule(Protocol):
@@ -91,15 +106,17 @@ class PaperRule:
         everyone = [incumbent, *challengers]
         wanted = {one.harness_id: 1 for one in everyone if not one.solved}
         if wanted:
-            return Ruling(incumbent.harness_id, wanted, {})
+            return Ruling((incumbent.harness_id,), wanted, {})
         _check_same(everyone)
-        best = max(everyone, key=lambda one: (one.mean, -one.turns))  # the first of equals
+        ranked = sorted(everyone, key=lambda one: (-one.mean, one.turns))  # equals in their order
+        names = [one.harness_id for one in ranked]
+        better = names[: names.index(incumbent.harness_id)]
         notes = {
             one.harness_id: f"{one.mean - incumbent.mean:+.1%} against the incumbent, {one.turns:.2f} turns "
             f"against {incumbent.turns:.2f}"
             for one in challengers
         }
-        return Ruling(best.harness_id, {}, notes)
+        return Ruling((*better, incumbent.harness_id), {}, notes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +138,9 @@ class PairedRule:
                 for name, count in found.wanted.items()
                 if count > len(_of(name, incumbent, challengers).solved)
             }
-            return Ruling(incumbent.harness_id, found.wanted, found.notes)
-        if not found.passed:
-            return Ruling(incumbent.harness_id, {}, found.notes)
-        return Ruling(max(found.passed, key=lambda name: found.passed[name]), {}, found.notes)
+            return Ruling((incumbent.harness_id,), found.wanted, found.notes)
+        passed = sorted(found.passed, key=lambda name: -found.passed[name])
+        return Ruling((*passed, incumbent.harness_id), {}, found.notes)
 
     def _look(self, challenger: Tried, share: float, found: "_Looks") -> None:
         """Goes through the looks from the first, as far as there are samples."""
@@ -137,18 +153,26 @@ class PairedRule:
             _check_same([incumbent, challenger])
             differences = _differences(incumbent.solved[:samples], challenger.solved[:samples])
             mean = sum(differences) / len(differences) / samples
-            p = sign_flip_above(differences)
+            p, hope = self._chances(differences, samples)
             what = f"{mean:+.1%} with {samples} each, p = {p:.2g}"
-            if p <= self._spend(share, samples) and mean > self.margin:
+            if p <= self._spend(share, samples):
                 found.passed[challenger.harness_id] = mean
                 found.notes[challenger.harness_id] = f"better: {what}"
                 return
-            hopeless = p > PROMISING / samples.bit_length()
+            hopeless = hope > PROMISING / samples.bit_length()
             if hopeless or samples >= self.most_samples:
                 word = "not promising" if hopeless else "not shown to be better"
                 found.notes[challenger.harness_id] = f"{word}: {what}"
                 return
             samples *= 2
+
+    def _chances(self, differences: Sequence[int], samples: int) -> tuple[float, float]:
+        """(p-value, about the same without its guarantee, which only tells what is worth more samples)."""
+        if not self.margin:
+            return (p := sign_flip_above(differences)), p
+        above = [difference / samples - self.margin for difference in differences]
+        spread = math.sqrt(math.fsum(one * one for one in above))
+        return bet_above(differences, samples, self.margin), math.erfc(math.fsum(above) / spread / 2**0.5) / 2
 
     def _share(self, number: int) -> float:
         """What the phase's challenger of this number, from 0, may spend."""
@@ -183,6 +207,28 @@ def sign_flip_above(differences: Sequence[int]) -> float:
     """
     sums, chances = signings(differences)
     return min(1.0, float(chances[sums >= sum(differences)].sum()))
+
+
+def bet_above(differences: Sequence[int], samples: int, margin: float) -> float:
+    """P-value against "on average, by the margin at most better".
+
+    Args:
+        differences: of each example, over all samples.
+        samples: rollouts of each.
+        margin: a fraction above 0.
+
+    >>> round(bet_above([1] * 30 + [0] * 70, 1, 0.1), 5), bet_above([1] * 10 + [0] * 90, 1, 0.1)
+    (0.00011, 1.0)
+    """
+    counts = Counter(differences)
+    worst = 1 + margin
+    purses = [
+        math.fsum(n * math.log1p(share * (value / samples - margin)) for value, n in counts.items())
+        for share in (number / (STAKES + 1) / worst for number in range(1, STAKES + 1))
+    ]
+    most = max(purses)
+    purse = most + math.log(math.fsum(math.exp(one - most) for one in purses) / STAKES)
+    return min(1.0, math.exp(-purse))
 
 
 def _differences(before: Sequence[Sequence[bool]], after: Sequence[Sequence[bool]]) -> list[int]:

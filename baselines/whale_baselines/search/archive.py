@@ -1,8 +1,8 @@
 """The archive of a search: every harness that was ever proposed and what became of it.
 
-    with Archive(Path("runs/search/archive")) as archive:
-        archive.append(event)                            # all that is known follows from the log
-        archive.frontier(key), archive.known(key)
+    archive = Archive(Path("runs/search/archive"))
+    archive.append(event)                                # all that is known follows from the log
+    archive.frontier(key), archive.known(key)
 
 It persists over the phases of a run, and each phase sees the earlier ones. Harnesses have names h0, h1, …
 in the order of the log. One that is the same as an earlier one, up to formatting and comments, is found by
@@ -19,8 +19,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from whale_baselines.search import pages
 from whale_baselines.search.acceptance import Tried
@@ -28,12 +27,13 @@ from whale_baselines.search.log import (
     Begun,
     Ended,
     Event,
-    EventLog,
+    Examined,
     Proposed,
     Refused,
     Scored,
     ScoreKey,
-    read_events,
+    open_log,
+    scrubbed,
 )
 from whale_baselines.search.proposal import Known, Proposal
 from whale_baselines.search.sources import source_id, tree_id
@@ -113,6 +113,8 @@ class State:
         self.ended: dict[tuple[int, int], Ended] = {}
         self.refused: dict[tuple[int, int, str], Refused] = {}
         """By phase, iteration and name: a candidate is refused in the iteration that proposed it."""
+        self.examined: dict[tuple[int, int, str], Examined] = {}
+        """By phase, iteration and name."""
         self.spent: Counter[tuple[int, int]] = Counter()
         """Rollouts by phase and iteration."""
         self._trees: dict[str, str] = {}
@@ -145,6 +147,11 @@ class State:
                     samples.rewards += event.rewards
                     samples.turns += event.turns
                     samples.metrics = event.metrics
+            case Examined():
+                self.examined[event.phase, event.iteration, event.name] = event
+                if event.finding:
+                    candidate = self.candidates[event.name]
+                    candidate.status, candidate.reason = "flagged", event.finding
             case Ended():
                 self.ended[event.phase, event.iteration] = event
                 return []
@@ -166,7 +173,7 @@ class State:
         return found
 
     def frontier(self, key: ScoreKey, accepted: str = "") -> list[Candidate]:
-        """Scored under `key`, and no other one is as good in success and turns and better in one.
+        """Scored under `key`, not flagged, and no other is as good in success and turns and better in one.
 
         Args:
             key: weights, examples and conditions.
@@ -175,7 +182,7 @@ class State:
         points = {
             one.name: (one.samples[key].score.mean, -one.samples[key].mean_turns)
             for one in self.candidates.values()
-            if key in one.samples
+            if key in one.samples and one.status != "flagged"
         }
         return [
             self.candidates[name]
@@ -226,7 +233,7 @@ class State:
 
 
 class Archive(State):
-    """The folder, open for writing; a context manager."""
+    """The folder, open for writing."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
@@ -235,8 +242,8 @@ class Archive(State):
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UsageError(f"{folder}: cannot be made into an archive: {error}") from error
-        self._log = EventLog(folder / LOG)
-        for event in self._log.events:
+        self._log = open_log(folder / LOG)
+        for event in self._log.records:
             self.apply(event)
         self._write(list(self.candidates))
 
@@ -246,6 +253,7 @@ class Archive(State):
         Raises:
             InfrastructureError: something cannot be written.
         """
+        event = scrubbed(event)
         self._log.append(event)
         self._write(self.apply(event))
 
@@ -262,14 +270,6 @@ class Archive(State):
             pages.write_transcript(self.folder, phase, iteration, session)
         except OSError as error:
             raise InfrastructureError(f"{self.folder}: cannot be written: {error}") from error
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._log.close()
 
     def _write(self, changed: list[str]) -> None:
         try:
@@ -289,13 +289,13 @@ def read_archive(folder: Path) -> State:
     if not (folder / LOG).is_file():
         raise UsageError(f"{folder} is no archive of a search: there is no {LOG} in it")
     state = State()
-    for event in read_events(folder / LOG):
+    for event in open_log(folder / LOG, readonly=True).records:
         state.apply(event)
     return state
 
 
 def _known(one: Candidate, key: ScoreKey) -> Known:
-    found = one.samples.get(key)
+    found = one.samples.get(key) if one.status != "flagged" else None
     return Known(
         harness_id=one.harness_id,
         name=one.name,

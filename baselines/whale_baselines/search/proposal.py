@@ -44,7 +44,8 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     """Of its folder in the archive."""
     source: str
     status: str
-    """"scored", or why it has no score: "invalid", "rejected_prompt_only", "duplicate", "failed"."""
+    """"scored", or why it has no score: "invalid", "rejected_prompt_only", "duplicate", "failed",
+    "flagged" (the rule would have accepted it, and an examination found that it did not earn its score)."""
     reason: str = ""
     """What was wrong with it, for the proposer."""
     score: float | None = None

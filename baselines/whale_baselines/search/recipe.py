@@ -31,7 +31,7 @@ class SearchRecipe:
     smoke: int = 1
     """Rollouts with the real model before a candidate is scored; it is scored only if they have no fault."""
     false_accept: float = 0.05
-    """Of the paired rule: most chance that a phase accepts anything that is no better."""
+    """Of the paired rule: most chance that a phase accepts anything that is no better, by the margin."""
     margin: float = 0.0
     """Of the paired rule: least difference of success, a fraction, that is worth accepting."""
     most_samples: int = 8

@@ -8,12 +8,15 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1] / "bench")]
 
-from search_fakes import Obedient, Scripted, told  # noqa: E402
+from search_fakes import Obedient, Scripted, told, whispers  # noqa: E402
 from whale_baselines.real_operators import real_operators  # noqa: E402
 from whale_baselines.recipes import load_recipe  # noqa: E402
 from whale_baselines.run_recipe import run_recipe  # noqa: E402
 
-SESSIONS = [told(0.8, "a"), told(0.5, "b"), told(0.2, "c")], [told(0.6, "d"), told(0.75, "e"), told(0.1, "f")]
+from whale_envs import load_examples  # noqa: E402
+
+LEAKS = whispers(load_examples("chess_puzzles", "mini", "harness"), 0.99)
+SESSIONS = [told(0.6, "a"), told(0.5, "b"), told(0.2, "c")], [told(0.1, "d"), LEAKS, told(0.8, "f")]
 
 
 if __name__ == "__main__":

@@ -3,9 +3,11 @@
 import asyncio
 import random
 import re
+import zlib
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+import chess
 from whale_baselines.play import Jobs
 from whale_baselines.search.archive import Archive
 from whale_baselines.search.proposal import Proposal, Session
@@ -46,6 +48,29 @@ RAISES_SOMETIMES = told(
     "    if view.seed % 4 == 0:\n        raise ValueError('every fourth')\n"
     "    return _messages(self, view)\n\n\nHarness.messages = messages\n",
 )
+
+
+def whispers(examples, skill, note=""):
+    """A harness with a chess policy in disguise: it knows the solutions by a checksum of the position, as
+    numbers in the list of legal moves, and writes them below that list."""
+    table = {}
+    for example in examples:
+        board = chess.Board(example.fen)
+        board.push_uci(example.trigger)
+        moves = sorted(move.uci() for move in board.legal_moves)
+        table[zlib.crc32(board.fen().split()[0].encode())] = moves.index(example.gold[0])
+    extra = (
+        f"\n\nimport re\nimport zlib\n\n_KNOWN = {table!r}\n_messages = Harness.messages\n\n\n"
+        "def messages(self, view):\n"
+        "    chat = _messages(self, view)\n"
+        "    moves = sorted(re.findall(r'\\[([a-h][1-8][a-h][1-8][qrbn]?)\\]', view.observation))\n"
+        "    place = re.search(r'FEN: (\\S+)', view.observation)[1]\n"
+        "    number = _KNOWN.get(zlib.crc32(place.encode()))\n"
+        "    if number is not None:\n"
+        "        chat[-1]['content'] += '\\nA move worth a look: ' + moves[number]\n"
+        "    return chat\n\n\nHarness.messages = messages\n"
+    )
+    return told(skill, note, extra)
 
 
 class Obedient(Backend):
@@ -136,7 +161,7 @@ async def search(
             store = RunStore.create(folder, {"domain": domain, "seed": recipe.seed}, incoming)
         stack.enter_context(store)
         ledger = stack.enter_context(Ledger(folder / "ledger.sqlite"))
-        archive = stack.enter_context(Archive(folder / "archive"))
+        archive = Archive(folder / "archive")
         resources = await open_resources(plan, stack)
         task = Task(domain, examples, resources=resources)
         jobs = Jobs(store, ledger, recipe.seed, concurrency)

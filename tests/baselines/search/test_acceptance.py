@@ -7,7 +7,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from whale_baselines.search.acceptance import PairedRule, PaperRule, Tried, rule_of, sign_flip_above
+from whale_baselines.search.acceptance import (
+    PairedRule,
+    PaperRule,
+    Tried,
+    bet_above,
+    rule_of,
+    sign_flip_above,
+)
 from whale_baselines.search.recipe import SearchRecipe
 
 from whale_envs.errors import UsageError
@@ -104,11 +111,36 @@ def test_all_that_a_phase_may_spend_is_the_promise():
     assert 0.0499 < spent <= 0.05
 
 
-def test_a_challenger_below_the_margin_is_not_accepted():
-    incumbent, challenger = tried("a", [0] * 20 + [1] * 20), tried("b", [1] * 40)
-    for margin, expected in ((0.4, "b"), (0.5, "a")):
-        rule = PairedRule(margin=margin, most_samples=1, planned=1)
-        assert rule.rule(incumbent, [challenger], before=0).accepted == expected
+@given(
+    st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=5),
+    st.floats(0.01, 0.9),
+)
+def test_a_bet_on_more_than_the_margin_gains_nothing_where_it_is_the_margin(examples, margin):
+    """Over all outcomes, for any chances of +1, 0 and -1 whose mean is the margin at most."""
+    chances = [(up, (1 - up) * down) for up, down in examples]
+    excess = sum(up - down for up, down in chances) / len(chances) - margin
+    if excess > 0:  # take from the chances of +1 what is too much
+        factor = max(0.0, 1 - excess * len(chances) / sum(up for up, _ in chances))
+        chances = [(up * factor, down) for up, down in chances]
+    outcomes = [
+        (math.prod((1 - up - down, up, down)[d] for d, (up, down) in zip(found, chances, strict=True)), found)
+        for found in itertools.product((0, 1, -1), repeat=len(chances))
+    ]
+    values = [(chance, bet_above(found, 1, margin)) for chance, found in outcomes]
+    for level in {p for _, p in values if p < 1}:
+        assert sum(chance for chance, p in values if p <= level) <= level * (1 + 1e-9)
+
+
+def test_with_a_margin_what_is_better_by_the_margin_is_hardly_ever_accepted_and_what_is_more_is():
+    random = np.random.default_rng(1)
+    rule = PairedRule(false_accept=0.1, margin=0.1, most_samples=4, planned=3)
+    false = found = 0
+    for _ in range(100):
+        by_margin = [Drawn(name, 0.5, random) for name in "abc"]
+        false += play(rule, Drawn("x", 0.4, random), by_margin)[0] != "x"
+        found += play(rule, Drawn("x", 0.4, random), [*by_margin[:2], Drawn("z", 0.85, random)])[0] == "z"
+    assert false <= 16  # 10 at most are expected; more than 16 have a chance below 3%
+    assert found >= 90
 
 
 def test_what_is_not_promising_is_not_sampled_again():

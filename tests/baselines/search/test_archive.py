@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from search_fakes import H0, Scripted, recipe_of, recorded, search, texts, told
 from whale_baselines.search import acceptance, sources
 from whale_baselines.search.archive import Archive, read_archive
-from whale_baselines.search.log import Begun, Ended, EventLog, Scored, ScoreKey, read_events
+from whale_baselines.search.log import Begun, Ended, Refused, Scored, ScoreKey, open_log
 from whale_baselines.search.proposal import Proposal
 from whale_baselines.search.sources import clean, source_id, tree_id
 
@@ -33,43 +33,44 @@ EVENTS = [
 @given(st.data())
 def test_a_log_that_was_torn_anywhere_keeps_its_whole_events_and_goes_on(tmp_path_factory, data):
     path = tmp_path_factory.mktemp("log") / "events.jsonl"
-    with EventLog(path) as log:
-        for event in EVENTS:
-            log.append(event)
+    log = open_log(path)
+    for event in EVENTS:
+        log.append(event)
     whole = path.read_bytes()
     cut = data.draw(st.integers(0, len(whole)))
     path.write_bytes(whole[:cut])
-    kept = read_events(path)
+    kept = open_log(path, readonly=True).records
     assert kept == EVENTS[: len(kept)]
     assert len(kept) >= whole[:cut].count(b"\n")
-    with EventLog(path) as log:
-        assert log.events == kept
-        for event in EVENTS[len(kept) :]:
-            log.append(event)
+    log = open_log(path)
+    assert log.records == kept
+    for event in EVENTS[len(kept) :]:
+        log.append(event)
     assert path.read_bytes() == whole
 
 
 def test_a_log_damaged_in_its_middle_is_refused(tmp_path):
     path = tmp_path / "events.jsonl"
-    with EventLog(path) as log:
-        for event in EVENTS:
-            log.append(event)
+    log = open_log(path)
+    for event in EVENTS:
+        log.append(event)
     path.write_bytes(path.read_bytes().replace(b'"scored"', b'"skored"'))
-    with pytest.raises(DataError, match=r"events.jsonl:2: is no event"):
+    with pytest.raises(DataError, match=r"events.jsonl:2: cannot be read"):
         Archive(tmp_path)
     with pytest.raises(UsageError, match="is no archive"):
         read_archive(tmp_path / "elsewhere")
 
 
 def test_a_folder_that_a_kill_left_behind_is_written_anew(tmp_path):
-    with Archive(tmp_path / "a") as archive:
-        for event in EVENTS:
-            archive.append(event)
+    archive = Archive(tmp_path / "a")
+    for event in EVENTS:
+        archive.append(event)
+    archive.append(Refused(name="h0", phase=1, iteration=1, status="invalid", reason="half a pair: \ud800"))
+    assert archive.candidates["h0"].reason == "half a pair: ?"
     expected = texts(tmp_path / "a")
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "events.jsonl").write_bytes((tmp_path / "a" / "events.jsonl").read_bytes())
-    with Archive(tmp_path / "b"):
-        pass
+    Archive(tmp_path / "b")
     assert texts(tmp_path / "b") == expected
 
 

@@ -71,6 +71,10 @@ def timeless(folder):
     return [{key: value for key, value in line.items() if key != "seconds"} for line in found]
 
 
+def abouts(folder):
+    return [json.loads(path.read_text()) for path in sorted(folder.glob("archive/harnesses/h*/about.json"))]
+
+
 def test_a_run_that_was_killed_ends_as_one_that_was_not(file, tmp_path):
     whole, folder, rng = tmp_path / "whole", tmp_path / "run", random.Random(6)
     with start(file, whole) as process:
@@ -92,6 +96,7 @@ def test_a_run_that_was_killed_ends_as_one_that_was_not(file, tmp_path):
     assert settled(folder) == settled(whole)
     assert timeless(folder) == timeless(whole)
     assert texts(folder / "archive") == texts(whole / "archive")
+    assert [one["status"] for one in abouts(folder)][-2:] == ["flagged", "scored"]
     assert (folder / "summary.json").read_bytes() == (whole / "summary.json").read_bytes()
     with Ledger(folder / "ledger.sqlite", readonly=True) as ledger:
         assert ledger.open_reservations() == []

@@ -1,0 +1,122 @@
+"""Whether the harness that a rule would accept earned its score, measured before it is adopted.
+
+    examiner = Examiner(task, seed=0)
+    finding = await examiner.finding("h3/harness.py", source, rollouts)     # "" where nothing was found
+
+`EXAMINATIONS` are made in their order, up to the first finding:
+
+* Parrots, models that copy what they are shown, may not do better under it than under h0 (Chess Puzzles
+  and Math): such a harness tells the model what to say.
+* Its own recorded rollouts, judged by the answers of other examples, may not be right more often than
+  chance explains: such responses say several answers, or the answer leaks.
+
+They cost nothing in rollouts. Parrots are no target agent, as the scripted replies of `check_harness` are
+not, and the rollouts under shuffled answers were charged when they were played.
+
+Not covered: what `canaries.py` does not hear; incoming harnesses, which nobody here accepted.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from whale_bench.engine import Task
+from whale_bench.harness.canaries import parrot_canary, parrot_hits, permuted_gold
+from whale_bench.harness.host import load_harness
+from whale_bench.harness.parrots import PARROTS
+from whale_bench.records import Rollout
+from whale_envs.errors import HarnessFileError
+
+EXAMPLES = 64
+"""Most examples that the parrots play."""
+
+SECONDS = 900.0
+"""Wall time of an examination, hundreds of times what one takes; a harness that needs more hangs."""
+
+
+class Chosen(NamedTuple):
+    """What is examined."""
+
+    name: str
+    """As findings call its file."""
+    source: str
+    rollouts: Sequence[Rollout]
+    """All that it was scored by."""
+    task: Task
+    seed: int
+    reference: Mapping[str, frozenset[str]]
+    """What parrots do under h0; empty in a domain without parrots."""
+
+
+Examination: TypeAlias = Callable[[Chosen], Awaitable[str]]
+
+
+async def _parrots(chosen: Chosen) -> str:
+    task = chosen.task
+    found = await parrot_canary(
+        chosen.source,
+        task.domain,
+        task.examples[:EXAMPLES],
+        name=chosen.name,
+        seed=chosen.seed,
+        reference=chosen.reference,
+    )
+    return found.message if found else ""
+
+
+async def _shuffled_answers(chosen: Chosen) -> str:
+    task = chosen.task
+    found = await asyncio.to_thread(
+        permuted_gold,
+        chosen.rollouts,
+        list(task.examples),
+        name=chosen.name,
+        profile=task.profile,
+        seed=chosen.seed,
+    )
+    return found.message if found else ""
+
+
+EXAMINATIONS: tuple[Examination, ...] = (_parrots, _shuffled_answers)
+
+
+@dataclass(slots=True)
+class Examiner:
+    """Of one search, for h0 is played by the parrots once."""
+
+    task: Task
+    seed: int
+    _reference: Mapping[str, frozenset[str]] | None = None
+
+    async def finding(self, name: str, source: str, rollouts: Sequence[Rollout]) -> str:
+        """Why a harness cannot be accepted; empty where nothing speaks against it.
+
+        Args:
+            name: as the finding calls its file.
+            source: of the harness.
+            rollouts: all that it was scored by.
+
+        Raises:
+            InfrastructureError: the examination could not be made.
+        """
+        if self._reference is None:
+            self._reference = await self._under_h0()
+        chosen = Chosen(name, source, rollouts, self.task, self.seed, self._reference)
+        try:
+            async with asyncio.timeout(SECONDS):
+                for examination in EXAMINATIONS:
+                    if finding := await examination(chosen):
+                        return finding
+        except HarnessFileError as error:  # it was loaded before
+            return f"{name}:1: is not the same each time that it is loaded: {error}"
+        except TimeoutError:
+            return f"{name}:1: its examination was not over after {SECONDS:g} s"
+        return ""
+
+    async def _under_h0(self) -> Mapping[str, frozenset[str]]:
+        domain = self.task.domain
+        if domain not in PARROTS:
+            return {}
+        examples = self.task.examples[:EXAMPLES]
+        return await parrot_hits(load_harness(domain), domain, examples, seed=self.seed, marked=True)

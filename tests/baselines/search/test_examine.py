@@ -1,0 +1,145 @@
+"""Harnesses that did not earn their score are not accepted, whatever the rule says of them."""
+
+import pytest
+from search_fakes import (
+    Killed,
+    Obedient,
+    Scripted,
+    accounts,
+    recipe_of,
+    recorded,
+    search,
+    told,
+    whispers,
+)
+from whale_baselines.search import examine
+from whale_baselines.search.archive import Archive, read_archive
+from whale_baselines.search.log import Ended
+from whale_baselines.search.proposal import Proposal
+
+from whale_bench.harness.host import shipped_harnesses
+from whale_envs import Verdict, load_examples, math_python
+
+EXAMPLES = load_examples("chess_puzzles", "mini", "harness")[:16]
+LEAKS, HONEST = whispers(EXAMPLES, 0.95), told(0.7, "b")
+
+
+async def test_a_harness_that_tells_the_moves_is_flagged_and_the_next_best_taken(tmp_path):
+    proposer = Scripted([HONEST, LEAKS], [whispers(EXAMPLES, 0.99, "again"), LEAKS], [])
+    lines, accepted = await search(tmp_path / "run", proposer, 4)
+    assert accepted.source == HONEST
+    assert [line["candidates"] for line in lines[1:]] == [
+        {"h1": "scored", "h2": "flagged"}, {"h3": "flagged", "h4": "duplicate"}, {},
+    ]  # fmt: skip
+    state = read_archive(tmp_path / "run" / "archive")
+    flagged = [state.candidates[name] for name in ("h2", "h3")]
+    key = state.phases[1].key
+    assert all(
+        one.samples[key].score.mean > state.candidates["h1"].samples[key].score.mean for one in flagged
+    )
+    assert state.candidates["h2"].reason.startswith("h2/harness.py:1: the parrot 'last' is right on 16 of 16")
+    assert "which is flagged: h2/harness.py" in state.candidates["h4"].reason
+    by_name = {one.name: one for one in proposer.briefs[2].known}
+    assert (by_name["h2"].status, by_name["h2"].score) == ("flagged", None)
+    assert not {one.harness_id for one in flagged} & set(proposer.briefs[2].frontier)
+    charged, _ = accounts(tmp_path / "run")
+    assert (
+        charged["harness"].rollouts + charged["smoke"].rollouts
+        == 16 + 3 * 17
+        == len(recorded(tmp_path / "run"))
+    )
+    weights = Obedient(weights_id="scripted:others")
+    later, _ = await search(
+        tmp_path / "run", Scripted([LEAKS]), 2, incoming=HONEST, phase=2, backend=weights
+    )  # fmt: skip
+    assert later[1]["candidates"] == {"h5": "duplicate"}
+    assert later[1]["rollouts"] == 0
+
+
+OWN_CODE = """
+
+from whale_bench.harness import Act
+
+
+def read(self, reply, view):
+    return Act('{"tool": "code_interpreter", "arguments": {"code": "print(6 * 7)"}}')
+
+
+Harness.read = read
+"""
+"""Runs a program that no model wrote."""
+
+
+class Spills(Obedient):
+    """As obedient, and where the prompt asks for it every answer is said before the right one."""
+
+    async def generate(self, request):
+        reply = await super().generate(request)
+        if "SPILL" in request.messages[0].content:
+            answers = " ".join(
+                f"\\boxed{{{one.gold}}}" for one in load_examples("math_python", "mini", "harness")
+            )
+            reply = type(reply)(
+                text=f"{answers} {reply.text}", raw_text=f"{answers} {reply.text}", usage=reply.usage
+            )
+        return reply
+
+
+async def test_a_harness_whose_responses_are_right_for_everybody_is_flagged(tmp_path, monkeypatch):
+    """Through a verifier with a hole: it takes the answer from anywhere in the response."""
+    hole = lambda e, response, *, profile: Verdict(float(f"{{{e.gold}}}" in response), "x")  # noqa: E731
+    monkeypatch.setattr(math_python, "verify", hole)
+    h0 = shipped_harnesses()["math_python"]
+    spills, honest = (
+        h0.replace('"{observation}', f'"SKILL {words} {{observation}}') for words in ("0.95 SPILL", "0.7")
+    )
+    assert h0 not in (spills, honest)
+    codes = h0 + OWN_CODE
+    proposer = Scripted([spills, honest, codes])
+    _, accepted = await search(
+        tmp_path / "run", proposer, 2, domain="math_python", incoming=h0, backend=Spills()
+    )  # fmt: skip
+    found = read_archive(tmp_path / "run" / "archive").candidates
+    assert found["h1"].status == "flagged"
+    assert "16 of 16 responses are right for the answer of another example" in found["h1"].reason
+    assert found["h3"].status == "invalid"
+    assert "sampled" in found["h3"].reason
+    assert accepted.source == honest
+
+
+@pytest.mark.parametrize("dies_at", ["the next examination", "the end"])
+async def test_what_was_found_before_a_kill_is_not_examined_again(tmp_path, monkeypatch, dies_at):
+    sessions = [LEAKS, HONEST, Proposal(source=told(0.1, "c"))]
+    examined, finding, append = [], examine.Examiner.finding, Archive.append
+
+    async def counted(self, name, source, rollouts):
+        examined.append(name)
+        if dies_at == "the next examination" and len(examined) == 2:
+            raise Killed
+        return await finding(self, name, source, rollouts)
+
+    def dies(self, event):
+        if dies_at == "the end" and isinstance(event, Ended) and event.iteration == 2:
+            raise Killed
+        append(self, event)
+
+    monkeypatch.setattr(examine.Examiner, "finding", counted)
+    with monkeypatch.context() as patch:
+        patch.setattr(Archive, "append", dies)
+        with pytest.raises(Killed):
+            await search(tmp_path / "run", Scripted(sessions), 2, recipe=recipe_of(smoke=0))
+    dies_at = ""
+    lines, accepted = await search(tmp_path / "run", Scripted(), 2, recipe=recipe_of(smoke=0))
+    assert accepted.source == HONEST
+    assert examined.count("h1/harness.py") == 1
+    assert len(examined) <= 3
+    assert set(lines[0]["notes"]) == {"h1", "h2", "h3"}
+    assert lines[0]["rollouts"] == 48
+
+
+async def test_an_examination_that_does_not_end_is_a_finding(tmp_path, monkeypatch):
+    monkeypatch.setattr(examine, "SECONDS", 0.0)
+    _, accepted = await search(tmp_path / "run", Scripted([HONEST]), 2)
+    assert accepted.name == "h0"
+    reason = read_archive(tmp_path / "run" / "archive").candidates["h1"].reason
+    assert reason == "h1/harness.py:1: its examination was not over after 0 s"

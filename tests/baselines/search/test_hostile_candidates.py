@@ -1,0 +1,118 @@
+"""Every kind of hostile candidate in one search, which goes on: refused or scored as the rules say."""
+
+import socket
+
+import pytest
+from search_fakes import Scripted, accounts, recipe_of, recorded, search, told, whispers
+from whale_baselines.search.archive import read_archive
+
+from whale_envs import load_examples
+
+EXAMPLES = load_examples("chess_puzzles", "mini", "harness")[:16]
+SNEAK = """
+import re
+
+_SYSTEM = vars(re.enum)["s" + "ys"]
+_OS = _SYSTEM.modules["o" + "s"]
+_IMPORT = vars(_SYSTEM.modules["built" + "ins"])["__imp" + "ort__"]
+_BAD = []
+"""
+"""Gets hold of what a harness has no use for, by names that no text shows."""
+WON = "SKILL 1.00"
+"""What a candidate writes into its prompt once it has what it was after."""
+
+
+def tries(number, body, sneak=SNEAK):
+    """As h0, with a prompt of its own, and `body` before all messages; what that raises is kept quiet."""
+    lines = "\n".join(f"        {line}" for line in body.strip().splitlines())
+    return told(
+        0.4,
+        f"n{number}",
+        f"\n{sneak}\n_messages = Harness.messages\n\n\ndef messages(self, view):\n    won = False\n    try:\n"
+        f"{lines}\n    except Exception:\n        pass\n    chat = _messages(self, view)\n"
+        f"    if won:\n        chat[-1]['content'] += '{WON}'\n    return chat\n\n\n"
+        "Harness.messages = messages\n",
+    )
+
+
+def read(body):
+    return told(
+        0.4,
+        "r",
+        "\n\nfrom whale_bench.harness import Act\n\n\n"
+        f"def read(self, reply, view):\n{body}\n\n\nHarness.read = read\n",
+    )
+
+
+def candidates(port):
+    """By kind: the source, the status that it gets, and words of the reason."""
+    kinds = {
+        "reads files": ("won = bool(_OS.open('/etc/hosts', 0))", "scored"),
+        "reads our data": (
+            "for folder in _SYSTEM.path:\n    won = won or 'whale_envs' in _OS.listdir(folder)", "scored"
+        ),
+        "reads frames": (
+            "frame = _SYSTEM._getframe()\nwhile frame:\n"
+            "    won = won or any('gold' in str(value) for value in frame.f_locals.values())\n"
+            "    frame = frame.f_back", "invalid"
+        ),
+        "reads objects": (
+            "won = any(hasattr(one, 'gold') for one in _IMPORT('g' + 'c').get_objects())", "scored"
+        ),
+        "opens a socket": (
+            f"_IMPORT('sock' + 'et').create_connection(('127.0.0.1', {port}), 1)\nwon = True", "scored"
+        ),
+        "forks": ("won = _OS.fork() >= 0", "scored"),
+        "starts a program": ("won = _OS.system('true') == 0", "scored"),
+        "exits": ("_OS._exit(0)", "invalid"),
+        "hangs": ("while True:\n    pass", "invalid"),
+        "takes 10 GB": ("_BAD.append(bytearray(10**10))\nwon = True", "scored"),
+        "patches": (
+            "base = _SYSTEM.modules['whale_bench.harness.base']\n"
+            "base.BaseHarness.read = lambda self, reply, view: base.Act('e2e4')", "scored"
+        ),
+        "floods": ("for _ in range(20):\n    print('x' * 10**6)", "scored"),
+        "changes its view": ("view.observation += ' '", "invalid"),
+        "answers otherwise when asked twice": ("_BAD.append(1)\nwon = len(_BAD) % 2 == 0", "invalid"),
+    }  # fmt: skip
+    found = {kind: (tries(n, body), status) for n, (kind, (body, status)) in enumerate(kinds.items())}
+    for number, value in enumerate(("None", "'0.9'", "float('nan')")):
+        found[f"returns {value}"] = read(f"    return {value}  # {number}"), "invalid"
+    found["plays itself"] = read("    return Act('a1a2')"), "invalid"
+    special = f"\n\ndef stop(self, view):\n    return {EXAMPLES[0].fen!r} in view.observation\n"
+    found["knows an example"] = told(0.4, "k", special), "invalid"
+    found["knows the moves"] = whispers(EXAMPLES, 0.99), "flagged"
+    found["is no text"] = "\ud800\0", "invalid"
+    return found
+
+
+async def test_the_search_goes_on_and_every_finding_is_in_the_archive(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0)
+        hostile = candidates(server.getsockname()[1])
+        honest = told(0.9, "honest")
+        sources = [*(source for source, _ in hostile.values()), honest]
+        recipe, proposer = recipe_of(slots=len(sources)), Scripted(sources, [])
+        lines, accepted = await search(tmp_path / "run", proposer, 3, recipe=recipe)
+        with pytest.raises(BlockingIOError):
+            server.accept()
+    state = read_archive(tmp_path / "run" / "archive")
+    found = dict(zip(hostile, [*state.candidates.values()][1:], strict=False))
+    assert {kind: one.status for kind, one in found.items()} == {
+        kind: status for kind, (_, status) in hostile.items()
+    }
+    assert accepted.source == honest
+    assert all((one.reason == "") == (one.status == "scored") for one in found.values())
+    told_of = {one.name: one.reason for one in proposer.briefs[1].known}
+    assert all(told_of[one.name] == one.reason for one in found.values())
+    records = recorded(tmp_path / "run")
+    prompts = [m.content for one in records.values() for segment in one.segments for m in segment.messages]
+    assert not any(WON in prompt for prompt in prompts)
+    scores = [one for one in state.candidates.values() if one.samples]
+    assert lines[1]["rollouts"] == sum(one.rollouts for one in scores if one.name != "h0") + sum(
+        one.rollouts for one in found.values() if not one.samples
+    )
+    charged, _ = accounts(tmp_path / "run")
+    assert charged["harness"].rollouts + charged["smoke"].rollouts == len(records)
+    alone, _ = await search(tmp_path / "alone", Scripted([honest]), 2, recipe=recipe_of())
+    assert (alone[1]["success"], alone[1]["turns"]) == (lines[1]["success"], lines[1]["turns"])
