@@ -23,6 +23,7 @@ import sys
 import tomllib
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -78,13 +79,14 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 def outcome_of(rollout: "Rollout | SkimmedLine") -> Outcome:
     """The rollout's outcome."""
     return Outcome(
-        **{name: getattr(rollout, name) for name in _SHARED},
+        **dict(zip(_SHARED, _shared(rollout), strict=True)),
         model_calls=len(rollout.segments),
         texts=hash(tuple(segment.text for segment in rollout.segments)),
     )
 
 
 _SHARED = tuple(name for name in Outcome.__struct_fields__ if name in Rollout.__struct_fields__)
+_shared = attrgetter(*_SHARED)
 
 
 class SkimmedSegment(msgspec.Struct, gc=False):

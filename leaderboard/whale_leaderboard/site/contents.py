@@ -13,6 +13,7 @@ Not covered: whether what a rollout says happened did happen, which verification
 import difflib
 import hashlib
 import tomllib
+from array import array
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -113,14 +114,18 @@ class _Read(NamedTuple):
 
 def _overview(bundle: Bundle, settings: dict[str, Any], agent: str) -> _Read:
     decode = msgspec.json.Decoder(SkimmedLine).decode
-    outcomes, long = [], set()
-    for number, line in bundle.lines(TEST, MOST_ROLLOUT):
+    outcomes, starts = [], array("q", [0])
+    for _, line in bundle.lines(TEST, MOST_ROLLOUT):
         outcomes.append(outcome_of(decode(line)))
-        if len(line) > _LONGEST:
-            long.add(number)
+        starts.append(starts[-1] + len(line) + 1)
     overview = overview_of(settings, outcomes, None, folder=agent, damaged=0)
-    wanted = {number for number in _sampled(outcomes) if number not in long}
-    rollouts = [read_plain(line) for number, line in bundle.lines(TEST, MOST_ROLLOUT) if number in wanted]
+    rollouts = []
+    with bundle.open(TEST) as file:
+        for place in sorted(_sampled(outcomes)):
+            length = starts[place + 1] - starts[place] - 1
+            if length <= _LONGEST:
+                file.seek(starts[place])
+                rollouts.append(read_plain(file.read(length)))
     data = {
         "overview": overview,
         "sample": {
@@ -136,11 +141,11 @@ def _overview(bundle: Bundle, settings: dict[str, Any], agent: str) -> _Read:
 
 
 def _sampled(outcomes: Sequence[Outcome]) -> Iterator[int]:
-    """Numbers from 1 of the lines whose rollouts are shown."""
+    """Places of the rollouts that are shown."""
     solved: dict[str, int] = {}
     places: dict[str, int] = {}
-    for number, outcome in enumerate(outcomes, start=1):
-        places.setdefault(outcome.example_id, number)
+    for place, outcome in enumerate(outcomes):
+        places.setdefault(outcome.example_id, place)
         solved[outcome.example_id] = solved.get(outcome.example_id, 0) + outcome.verdict.correct
     order = sorted(places, key=lambda id_: hashlib.sha256(id_.encode()).digest())
     chosen = order[:EXAMPLES]
