@@ -10,7 +10,6 @@ of their ids, with all 8 samples, and of the first solved and the first failed e
 Not covered: whether what a rollout says happened did happen, which verification has shown or not.
 """
 
-import difflib
 import hashlib
 import tomllib
 from array import array
@@ -31,6 +30,7 @@ from whale_leaderboard.archive import Bundle, open_bundle
 from whale_leaderboard.layout import MOST_EVENT, MOST_HARNESS, MOST_ROLLOUT, MOST_TOML, TEST, K, Manifest
 from whale_leaderboard.report import Refusal, Report
 from whale_leaderboard.rows import read_plain
+from whale_leaderboard.textdiff import unified
 
 EXAMPLES = 3
 """Examples with replays, the same for every entry of a tier."""
@@ -92,11 +92,10 @@ def read_contents(path: Path, report: Report) -> Contents:
 
 def difference(old: str, new: str) -> list[tuple[str, str]] | None:
     """The unified diff as (kind, line); None where the texts are too long for it."""
-    before, after = old.splitlines(), new.splitlines()
-    if max(len(before), len(after)) > _DIFF_LINES:
+    lines = unified(old, new, "h0", "the entry's harness")
+    if lines is None or len(lines) > _DIFF_LINES:
         return None
     kinds = {"+": "added", "-": "removed", "@": "place"}
-    lines = difflib.unified_diff(before, after, "h0", "the entry's harness", lineterm="", n=3)
     return [(kinds.get(line[:1], ""), line) for line in lines]
 
 
