@@ -36,6 +36,7 @@ from whale_leaderboard.layout import (
     Manifest,
     Track,
 )
+from whale_leaderboard.matrix import CROSSPLAY, MOST_CROSSPLAY, read_matrix
 from whale_leaderboard.report import Finding, Refusal
 from whale_leaderboard.rows import difference, digest_of, read_rollout
 from whale_leaderboard.runs import Reader, Run, Say, Splits
@@ -88,6 +89,7 @@ def check(bundle: Bundle, notes: list[Finding], say: Say = lambda _what, _count:
             1, "incomplete", "runs/0/charged.jsonl", f"{unsettled} test rollouts were never charged"
         )
     harnesses = _check_harnesses(bundle, manifest)
+    _check_crossplay(bundle)
     account = together([run.account for run in runs])
     rewards, metered = _check_test(bundle, manifest, examples, tested, seed=runs[0].plan.seed, say=say)
     unused = harnesses - {manifest.harness_id}
@@ -178,6 +180,15 @@ def _check_harnesses(bundle: Bundle, manifest: Manifest) -> set[str]:
             1, "harness", MANIFEST, f"the source of harness {manifest.harness_id} is not in the bundle"
         )
     return found
+
+
+def _check_crossplay(bundle: Bundle) -> None:
+    """Its form alone: it is reported, and recomputed by nobody."""
+    if CROSSPLAY in bundle.sizes:
+        try:
+            read_matrix(bundle.read(CROSSPLAY, MOST_CROSSPLAY))
+        except ValueError as error:
+            raise Refusal(1, "crossplay", CROSSPLAY, str(error)) from error
 
 
 def _check_test(

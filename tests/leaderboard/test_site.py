@@ -226,6 +226,10 @@ def test_an_entry_leads_to_its_replays_and_back(opened: Any) -> None:
     assert "Diff to h0" in text
     assert page.locator(".diff .added", has_text="Play the best move.").count() == 1
     assert page.locator("#curve-figure svg.chart circle").count() >= 2
+    matrix = page.locator("table.heat tbody")
+    assert matrix.locator("td").all_inner_texts()[1].startswith("0.2500")
+    assert matrix.locator("td.own").count() == 2
+    assert "Reported by the authors' run, not verified" in text
     page.get_by_role("link", name="Replays of").focus()
     page.keyboard.press("Enter")
     page.locator("a.task").first.wait_for()

@@ -281,6 +281,14 @@ def settings_edited(f: Forger) -> None:
     path.write_text(path.read_text().replace("temperature = 1.0", "temperature = 0.5"))
 
 
+def crossplay_without_a_score(f: Forger) -> None:
+    f.edit_file("crossplay.json", lambda m: m["scores"][1].pop())
+
+
+def crossplay_better_than_all(f: Forger) -> None:
+    f.edit_file("crossplay.json", lambda m: m["scores"][1][0].update(mean=1.5))
+
+
 def another_file(f: Forger) -> None:
     (f.folder / "runs" / "0" / "notes.txt").write_text("hello")
 
@@ -347,6 +355,8 @@ SEALED: list[tuple[Callable[[Forger], None], str, str]] = [
     (harness_changed, "harness", r"harnesses/\w+.py: its text has another hash"),
     (harness_removed, "harness", r"is not in the bundle|is not there"),
     (settings_edited, "settings", r"runs/0/run.toml: .*settings"),
+    (crossplay_without_a_score, "crossplay", "score of each of 2 weights"),
+    (crossplay_better_than_all, "crossplay", "crossplay.json: is no cross-play matrix"),
     (another_file, "unknown_file", r"runs/0/notes.txt"),
     (a_link, "not_a_file", r"runs/0/run.toml"),
     (a_linked_folder, "not_a_file", r"runs/2"),

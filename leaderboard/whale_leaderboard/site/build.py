@@ -207,6 +207,7 @@ class _Site:
             drawn=drawn,
             series=series,
             points=tables.points_of(report),
+            matrix=None if contents.matrix is None else tables.matrix_of(contents.matrix),
             counts=tables.counts_of(report.account, money_of(report.manifest, report.account)),
             ledger=tables.ledger_of(report.account),
             source=contents.source,

@@ -28,6 +28,7 @@ from whale_bench.view.replay import replay_of
 from whale_envs import UsageError
 from whale_leaderboard.archive import Bundle, open_bundle
 from whale_leaderboard.layout import MOST_EVENT, MOST_HARNESS, MOST_ROLLOUT, MOST_TOML, TEST, K, Manifest
+from whale_leaderboard.matrix import CROSSPLAY, MOST_CROSSPLAY, Matrix, read_matrix
 from whale_leaderboard.report import Refusal, Report
 from whale_leaderboard.rows import read_plain
 from whale_leaderboard.textdiff import unified
@@ -56,6 +57,8 @@ class Contents(NamedTuple):
     """Of the harness; None for an own agent."""
     diff: list[tuple[str, str]] | None
     """(kind, line) against h0; None where it is too long to compare."""
+    matrix: Matrix | None
+    """What the author's run reported of weights and harnesses."""
     ended: float
     """Unix time of the test run's last event, as its author's ledger has it."""
 
@@ -72,9 +75,14 @@ def read_contents(path: Path, report: Report) -> Contents:
         with open_bundle(path) as bundle:
             harness = f"harnesses/{manifest.harness_id.removeprefix('sha256:')}.py"
             names = ["runs/0/run.toml", "runs/0/ledger.jsonl", TEST]
-            _check(bundle, manifest, names if manifest.own_agent else [*names, harness])
+            names += [CROSSPLAY] if CROSSPLAY in manifest.files else []
+            names += [] if manifest.own_agent else [harness]
+            _check(bundle, manifest, names)
             settings = tomllib.loads(bundle.read("runs/0/run.toml", MOST_TOML).decode())
             overview = _overview(bundle, settings, manifest.about.agent)
+            matrix = None
+            if CROSSPLAY in manifest.files:
+                matrix = read_matrix(bundle.read(CROSSPLAY, MOST_CROSSPLAY))
             source = None
             if not manifest.own_agent:
                 source = bundle.read(harness, MOST_HARNESS).decode("utf-8", "replace")
@@ -84,6 +92,7 @@ def read_contents(path: Path, report: Report) -> Contents:
                 shown=overview.shown,
                 source=source,
                 diff=None if source is None else difference(shipped_harnesses()[manifest.domain], source),
+                matrix=matrix,
                 ended=_ended(bundle),
             )
     except Refusal as refusal:
