@@ -175,10 +175,17 @@ def _open_pages(site: Path) -> None:
             ("replays/entry-000.html", "a.task"),
         ):
             page = browser.new_page()
+            session = page.context.new_cdp_session(page)
+            session.send("Performance.enable", {"timeDomain": "threadTicks"})
             began = time.perf_counter()
             page.goto((site / name).as_uri())
             page.locator(ready).first.wait_for()
-            print(f"  {name}: interactive after {1e3 * (time.perf_counter() - began):.0f} ms")
+            took = time.perf_counter() - began
+            spent = {one["name"]: one["value"] for one in session.send("Performance.getMetrics")["metrics"]}
+            print(
+                f"  {name}: interactive after {1e3 * took:.0f} ms, "
+                f"{1e3 * spent['TaskDuration']:.0f} ms CPU of its thread"
+            )
             page.close()
         browser.close()
 

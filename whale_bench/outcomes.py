@@ -11,6 +11,7 @@ Not covered: reading files, see `store.py`.
 
 import sys
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -107,11 +108,12 @@ class OutcomeReader:
 
 def outcome_of(rollout: Rollout | SkimmedLine) -> Outcome:
     """The outcome of one rollout; of many lines, see `OutcomeReader`."""
-    shared = {name: getattr(rollout, name) for name in _SHARED}
+    shared = dict(zip(_SHARED, _shared(rollout), strict=True))
     return Outcome(**shared, model_calls=len(rollout.segments), texts=_texts(rollout))
 
 
 _SHARED = tuple(name for name in Outcome.__struct_fields__ if name in Rollout.__struct_fields__)
+_shared = attrgetter(*_SHARED)
 
 
 def _texts(rollout: Rollout | SkimmedLine) -> int:

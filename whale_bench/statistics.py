@@ -15,6 +15,7 @@ Not covered: corrections for many comparisons, more than two runs at once.
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -176,9 +177,15 @@ def signings(differences: Sequence[int]) -> tuple["np.ndarray[Any, Any]", "np.nd
     """Probability of each sum of those that are taken with a plus."""
     for size, n in sorted(sizes.items()):
         chances = np.zeros(size * n + 1)
-        chances[::size] = [math.comb(n, k) / 2**n for k in range(n + 1)]
+        chances[::size] = _of_plus(n)
         plus = np.convolve(plus, chances)
     return 2 * np.arange(len(plus)) - (len(plus) - 1), plus
+
+
+@lru_cache(maxsize=1024)
+def _of_plus(n: int) -> tuple[float, ...]:
+    """Chance that k of n signs are plus, for every k."""
+    return tuple(math.comb(n, k) / 2**n for k in range(n + 1))
 
 
 def t_quantile(df: int) -> float:

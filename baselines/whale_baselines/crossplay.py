@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+import msgspec
+
 from whale_baselines.curves import CrossPlay
 from whale_baselines.filters import filtered
 from whale_baselines.history import History
@@ -84,10 +86,11 @@ async def crossplay(folder: Path, *, progress: Progress = no_progress) -> CrossP
 
 
 def write_crossplay(matrix: CrossPlay, folder: Path, out: Path) -> Path:
-    """Writes the matrix as a heat map, one page; returns where."""
+    """Writes the matrix as a heat map, one page; beside it the run's folder gets crossplay.json."""
     style = static("whale_baselines", "comparison.css")
     where = folder.resolve().name
     page = document(f"Cross-play: {where}", where, "\n".join(_body(matrix)), style=style)
+    write_page(msgspec.json.encode(matrix), folder / "crossplay.json")
     write_page(page.encode(), out)
     return out
 

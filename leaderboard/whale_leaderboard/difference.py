@@ -8,7 +8,6 @@ as a unified diff, accounts, and the scores, compared on the same examples where
 Not covered: single rollouts, which `whale-bench compare` and `whale-bench view` show.
 """
 
-import difflib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from whale_envs import UsageError
 from whale_leaderboard.archive import Bundle, open_bundle
 from whale_leaderboard.layout import MOST_HARNESS
 from whale_leaderboard.report import Finding, Refusal
+from whale_leaderboard.textdiff import first_difference, unified
 from whale_leaderboard.wellformed import Entry, check
 
 _APART = ("files", "runs", "claim", "about")
@@ -89,7 +89,5 @@ def _source(entry: Entry) -> str:
 
 
 def _unified(name: str, old: str, new: str) -> Iterator[str]:
-    lines = difflib.unified_diff(
-        old.splitlines(), new.splitlines(), f"a/{name}", f"b/{name}", lineterm="", n=2
-    )
-    yield from lines
+    lines = unified(old, new, f"a/{name}", f"b/{name}", context=2)
+    yield from [f"{name}: {first_difference(old, new)}"] if lines is None else lines

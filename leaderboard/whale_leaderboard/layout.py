@@ -2,6 +2,7 @@
 
     manifest.json                  who, what, the claim, the digest of every other file
     test.jsonl                     all k × N test rollouts, whole, by example and sample
+    crossplay.json                 weights × harnesses as a run reported it, if it did (`matrix.py`)
     harnesses/SHA256.py            source of every harness that a whole rollout here was played with
     runs/0/run.toml                settings of the test run; of the runs spent on it from 1 on
     runs/0/ledger.jsonl            its ledger's events, one a line
@@ -27,7 +28,7 @@ K = 8
 MANIFEST, TEST = "manifest.json", "test.jsonl"
 
 NAMES = re.compile(
-    r"manifest\.json|test\.jsonl|harnesses/[0-9a-f]{64}\.py"
+    r"manifest\.json|test\.jsonl|crossplay\.json|harnesses/[0-9a-f]{64}\.py"
     r"|runs/(?:0|[1-9][0-9]?)/(?:run\.toml|ledger\.jsonl|charged\.jsonl|samples\.jsonl)"
 )
 """Every name that may be in a bundle."""

@@ -44,6 +44,7 @@ from whale_leaderboard.layout import (
     RunCard,
     Track,
 )
+from whale_leaderboard.matrix import CROSSPLAY, read_matrix
 from whale_leaderboard.packing import first_events, read_ledger, write_ordered
 from whale_leaderboard.report import Finding, Refusal
 from whale_leaderboard.rows import charged_of, digest_of
@@ -146,6 +147,7 @@ class _Packer:
         if "agent_id" not in settings:
             needed.add(settings["harness_id"])
         self._write_harnesses(needed)
+        self._write_crossplay()
         account = together([one.account for one in packed])
         score = mean_at_k(rewards)
         manifest = Manifest(
@@ -269,6 +271,18 @@ class _Packer:
             (self.folder / "harnesses" / f"{harness_id.removeprefix('sha256:')}.py").write_bytes(
                 found[harness_id]
             )
+
+    def _write_crossplay(self) -> None:
+        """Takes along the matrix of the first run that has one."""
+        for store in self.stores:
+            path = store.folder / CROSSPLAY
+            if path.is_file() and not path.is_symlink():
+                try:
+                    matrix = read_matrix(path.read_bytes())
+                except ValueError as error:
+                    raise UsageError(f"{path}: {error}") from error
+                (self.folder / CROSSPLAY).write_bytes(msgspec.json.encode(matrix))
+                return
 
 
 @dataclass(slots=True)

@@ -13,17 +13,20 @@ Not covered: intervals, see `whale_bench.statistics.paired`.
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from whale_bench.statistics import differences_of, sign_flip, signings
 from whale_leaderboard.layout import K
 
 
 def p_value(a: Sequence[float], b: Sequence[float]) -> float:
     """Of no mean difference between two entries' example means, two-sided."""
-    eighths = [K * difference for difference in differences_of(a, b)]
-    whole = [round(value) for value in eighths]
-    if any(abs(value - near) > 1e-9 for value, near in zip(eighths, whole, strict=True)):
-        return sign_flip(differences_of(a, b)).value
-    return _exact(whole)
+    differences = differences_of(a, b)
+    eighths = K * np.array(differences)
+    whole = np.rint(eighths)
+    if np.any(np.abs(eighths - whole) > 1e-9):
+        return sign_flip(differences).value
+    return _exact(whole.astype(int).tolist())
 
 
 def _exact(differences: Sequence[int]) -> float:

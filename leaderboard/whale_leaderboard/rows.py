@@ -25,6 +25,12 @@ MOST_CHARS = 256
 
 _A_CALL = 1
 """Tokens' worth of characters around the name and the arguments of a tool call."""
+MOST_WEIGHT = 2**26
+"""Bytes of memory that the content of one rollout may take."""
+_LIGHT = 2**20
+"""Bytes of a line that cannot weigh so much."""
+_SIZES = {b"{": 208, b"[": 80, b",": 40, b":": 60, b'"': 25}
+"""Most bytes of memory for which each of these stands: an object, a list, an item, a pair, half a string."""
 
 _Id = Annotated[str, Meta(min_length=1, max_length=512)]
 _Count = Annotated[int, Meta(ge=0, le=2**53)]
@@ -79,11 +85,18 @@ def read_rollout(line: bytes) -> Rollout:
     Raises:
         ValueError: it holds none, an unknown field, or a value that cannot be.
     """
+    if len(line) > _LIGHT and (weight := _weight(line)) > MOST_WEIGHT:
+        raise ValueError(f"would take {weight:,} bytes of memory, at most {MOST_WEIGHT:,} are allowed")
     try:
         row: Rollout = _decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"is no rollout: {error}") from error
     return row
+
+
+def _weight(line: bytes) -> int:
+    """Bytes that a line may take once it is decoded, no less than it does: three of it can be an object."""
+    return len(line) + sum(size * line.count(mark) for mark, size in _SIZES.items())
 
 
 def read_plain(line: bytes) -> Rollout:

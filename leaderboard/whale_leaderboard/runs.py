@@ -1,6 +1,6 @@
 """Reads the runs of a bundle: settings, ledger, records, and which rollouts have to be there whole.
 
-    reader = Reader(bundle, manifest, splits, DevScores(splits), tested={}, say=say)
+    reader = Reader(bundle, manifest, splits, DevScores(splits), tested={}, say=say, most=768)
     runs = [reader.read(number) for number in range(len(manifest.runs))]
 
 A ledger and its records are read once, see `audit.py`; of the records are kept those of the test rollouts of
@@ -96,6 +96,8 @@ class Reader:
     tested: dict[str, tuple[Charged, Charge]]
     """Test rollouts of the first run, by key."""
     say: Say
+    most: int
+    """Test rollouts of a whole submission."""
     _begun: dict[str, str] = field(default_factory=dict)
     """Place of each run, by the hash of its ledger's first event: two with the same one are one run."""
 
@@ -113,6 +115,13 @@ class Reader:
             record = settled.record
             if number == 0 and record.purpose == "test":
                 _check_tested(settled.number, record, self.manifest)
+                if len(self.tested) >= self.most and record.key not in self.tested:
+                    raise Refusal(
+                        1,
+                        "completeness",
+                        f"{names[1]}:{settled.number}",
+                        f"{record.key!r} is one test rollout more than the {self.most} of a submission",
+                    )
                 self.tested[record.key] = (record, settled.charge)
             else:
                 _offer(sample, kept, record, settled.charge)

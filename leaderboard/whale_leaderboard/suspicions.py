@@ -1,6 +1,6 @@
 """What only looks odd in an entry: a harness that knows answers, samples that are one, counts and times.
 
-    for finding in suspicions(entry): ...
+    for finding in suspicions(entry, seconds=600.0): ...
 
 Few of these refuse an entry by themselves: texts and ids of test examples in a harness, answers of several,
 and tables to play from, as `whale_bench.harness.answers` finds them. The others are notes, for people to look
@@ -11,6 +11,7 @@ Not covered: what replaying shows.
 
 import ast
 import re
+import time
 from collections.abc import Iterator
 
 from whale_bench.harness.answers import holds_answers
@@ -44,10 +45,20 @@ _HIDES = re.compile(
 )
 
 
-def suspicions(entry: Entry) -> Iterator[Finding]:
-    """Everything that looks odd, the harnesses first."""
+def suspicions(entry: Entry, *, seconds: float) -> Iterator[Finding]:
+    """Everything that looks odd, the harnesses first; a bundle may hold thousands of these.
+
+    Args:
+        entry: read.
+        seconds: most wall time before the next harness is begun.
+    """
+    until = time.monotonic() + seconds
     for name in sorted(entry.bundle.sizes):
         if name.startswith("harnesses/"):
+            if time.monotonic() > until:
+                said = f"reading the harnesses did not end within {seconds:g} s"
+                yield Finding(level=2, code="time", place=name, message=said, refuses=True)
+                return
             source = entry.bundle.read(name, MOST_HARNESS).decode("utf-8", "replace")
             yield from _harness(entry, name, source)
     yield from _samples(entry)

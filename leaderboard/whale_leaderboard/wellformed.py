@@ -36,6 +36,7 @@ from whale_leaderboard.layout import (
     Manifest,
     Track,
 )
+from whale_leaderboard.matrix import CROSSPLAY, MOST_CROSSPLAY, read_matrix
 from whale_leaderboard.report import Finding, Refusal
 from whale_leaderboard.rows import difference, digest_of, read_rollout
 from whale_leaderboard.runs import Reader, Run, Say, Splits, examples_here
@@ -81,7 +82,7 @@ def check(bundle: Bundle, notes: list[Finding], say: Say = lambda _what, _count:
     splits = Splits(manifest.domain, manifest.tier)
     dev = DevScores(splits)
     tested: dict[str, tuple[Charged, Charge]] = {}
-    reader = Reader(bundle, manifest, splits, dev, tested, say)
+    reader = Reader(bundle, manifest, splits, dev, tested, say, len(examples) * K)
     runs = [reader.read(number) for number in range(len(manifest.runs))]
     there = {(record.example_id, record.sample) for record, _ in tested.values()}
     lost = [(id_, n) for id_ in examples.ids for n in range(K) if (id_, n) not in there]
@@ -94,10 +95,15 @@ def check(bundle: Bundle, notes: list[Finding], say: Say = lambda _what, _count:
             f"{len(lost)} test rollouts were never charged, {first} the first",
         )
     harnesses = _check_harnesses(bundle, manifest)
+    _check_crossplay(bundle)
     account = together([run.account for run in runs])
     rewards, metered = _check_test(bundle, manifest, examples, tested, seed=runs[0].plan.seed, say=say)
+    unused = harnesses - {manifest.harness_id}
     for run in runs:
-        _check_samples(bundle, run, harnesses)
+        unused -= _check_samples(bundle, run, harnesses)
+    for harness_id in sorted(unused):
+        name = f"harnesses/{harness_id.removeprefix('sha256:')}.py"
+        raise Refusal(1, "harness", name, "no whole rollout of the bundle was played with it")
     score = mean_at_k(list(rewards.values()))
     track = Track(
         domain=manifest.domain,
@@ -182,6 +188,15 @@ def _check_harnesses(bundle: Bundle, manifest: Manifest) -> set[str]:
     return found
 
 
+def _check_crossplay(bundle: Bundle) -> None:
+    """Its form alone: it is reported, and recomputed by nobody."""
+    if CROSSPLAY in bundle.sizes:
+        try:
+            read_matrix(bundle.read(CROSSPLAY, MOST_CROSSPLAY))
+        except ValueError as error:
+            raise Refusal(1, "crossplay", CROSSPLAY, str(error)) from error
+
+
 def _check_test(
     bundle: Bundle,
     manifest: Manifest,
@@ -242,8 +257,9 @@ def _check_row(row: Rollout, line: bytes, place: str, known: Mapping[str, tuple[
         )
 
 
-def _check_samples(bundle: Bundle, run: Run, harnesses: set[str]) -> None:
-    """Exactly the rollouts that the digests choose, in the order of their records, with their harness."""
+def _check_samples(bundle: Bundle, run: Run, harnesses: set[str]) -> set[str]:
+    """Exactly the rollouts that the digests choose, in the order of their records; ids of their harnesses."""
+    used = set()
     name = f"{run.place}/samples.jsonl"
     wanted = iter(run.sampled)
     for number, line in bundle.lines(name, MOST_ROLLOUT):
@@ -258,8 +274,10 @@ def _check_samples(bundle: Bundle, run: Run, harnesses: set[str]) -> None:
             raise Refusal(
                 1, "harness", place, f"the source of {row.key!r}'s harness {row.harness_id} is not there"
             )
+        used.add(row.harness_id)
     if (left := next(wanted, None)) is not None:
         raise Refusal(1, "sample", name, f"{left!r}, which the digests choose, is missing")
+    return used
 
 
 def _check_claim(manifest: Manifest, score: Score, account: Account, track: Track, metered: bool) -> None:

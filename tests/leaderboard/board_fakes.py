@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from whale_baselines.crossplay import write_crossplay
+from whale_baselines.curves import CrossPlay
 from whale_leaderboard.layout import About
 
 from whale_bench import Agent, EvalPlan, Task, evaluate, rollout
@@ -18,6 +20,7 @@ from whale_bench.harness.host import load_harness
 from whale_bench.ledger import GENESIS, Charge, Ledger
 from whale_bench.models.base import Backend, Generation, Request, Usage
 from whale_bench.plan import resolve
+from whale_bench.statistics import mean_at_k
 from whale_bench.store import RunStore, outcome_of
 from whale_envs import load_examples
 
@@ -97,6 +100,14 @@ def evaluated(folder: Path, domain: str, backend: Backend | None = None, **plan:
 def spent_run(folder: Path, harness_file: Path) -> Path:
     """A run of the shape of the baselines': weights and harnesses change, and not all events are rollouts."""
     asyncio.run(_spend(folder, harness_file))
+    weights, harnesses = (
+        ("sha256:" + "cd" * 32, Honest.weights_id),
+        ("sha256:" + "11" * 32, "sha256:" + "22" * 32),
+    )
+    scores = tuple(tuple(mean_at_k([[1.0, 0.0], [float(a == b), 0.0]]) for b in range(2)) for a in range(2))
+    partner = dict(zip(weights, harnesses, strict=True))
+    matrix = CrossPlay(weights=weights, harnesses=harnesses, scores=scores, partner=partner)
+    write_crossplay(matrix, folder, folder / "crossplay.html")
     return folder
 
 
@@ -173,7 +184,11 @@ class Forger:
         self.write(name, lines)
 
     def manifest(self, change: Callable[[dict[str, Any]], None]) -> None:
-        path = self.folder / "manifest.json"
+        self.edit_file("manifest.json", change)
+
+    def edit_file(self, name: str, change: Callable[[dict[str, Any]], Any]) -> None:
+        """Changes the JSON that a whole file is."""
+        path = self.folder / name
         value = json.loads(path.read_bytes())
         change(value)
         path.write_text(json.dumps(value))

@@ -17,6 +17,8 @@ from board_fakes import ABOUT, HARNESS, Honest, a_move, evaluated
 from playwright.sync_api import Browser, Page
 from whale_leaderboard.curve import Curve, Point
 from whale_leaderboard.pack import pack
+from whale_leaderboard.results import read
+from whale_leaderboard.site import reading
 from whale_leaderboard.site.build import build
 from whale_leaderboard.site.chart import Series, draw
 from whale_leaderboard.site.serve import SiteServer
@@ -117,6 +119,26 @@ def test_equal_submissions_give_equal_bytes_and_a_site_is_replaced(
     assert sorted(p.name for p in tmp_path.iterdir()) == ["again"]
 
 
+def test_pages_read_by_several_processes_are_the_same_bytes(
+    shelf: Path, site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "WORTH", 1)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    build(shelf, tmp_path / "site")
+    files = {p.relative_to(site): p.read_bytes() for p in site.rglob("*") if p.is_file()}
+    again = tmp_path / "site"
+    assert {p.relative_to(again): p.read_bytes() for p in again.rglob("*") if p.is_file()} == files
+    name = shelf / "a-fixture" / "test.jsonl"
+    found = read(shelf)
+    text = name.read_bytes()
+    name.write_bytes(text.replace(b"FEN", b"NEF", 1))
+    try:
+        with reading.reading(found) as ready, pytest.raises(UsageError, match=r"\[digest\] test.jsonl"):
+            ready(found[0])
+    finally:
+        name.write_bytes(text)
+
+
 def test_a_folder_that_is_no_site_is_left_alone(shelf: Path, tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("mine")
     with pytest.raises(UsageError, match="no site"):
@@ -204,6 +226,10 @@ def test_an_entry_leads_to_its_replays_and_back(opened: Any) -> None:
     assert "Diff to h0" in text
     assert page.locator(".diff .added", has_text="Play the best move.").count() == 1
     assert page.locator("#curve-figure svg.chart circle").count() >= 2
+    matrix = page.locator("table.heat tbody")
+    assert matrix.locator("td").all_inner_texts()[1].startswith("0.2500")
+    assert matrix.locator("td.own").count() == 2
+    assert "Reported by the authors' run, not verified" in text
     page.get_by_role("link", name="Replays of").focus()
     page.keyboard.press("Enter")
     page.locator("a.task").first.wait_for()

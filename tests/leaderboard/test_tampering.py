@@ -327,6 +327,14 @@ def the_beginning_of_a_run_as_another_one(f: Forger) -> None:
     f.rechain(2)
 
 
+def crossplay_without_a_score(f: Forger) -> None:
+    f.edit_file("crossplay.json", lambda m: m["scores"][1].pop())
+
+
+def crossplay_better_than_all(f: Forger) -> None:
+    f.edit_file("crossplay.json", lambda m: m["scores"][1][0].update(mean=1.5))
+
+
 def another_file(f: Forger) -> None:
     (f.folder / "runs" / "0" / "notes.txt").write_text("hello")
 
@@ -403,6 +411,8 @@ SEALED: list[tuple[Callable[[Forger], None], str, str]] = [
     (settings_edited, "settings", r"runs/0/run.toml: .*settings"),
     (a_run_twice, "same_run", r"runs/2/ledger.jsonl:1: .*runs/1"),
     (the_beginning_of_a_run_as_another_one, "no_charge|same_run", r"runs/2/"),
+    (crossplay_without_a_score, "crossplay", "score of each of 2 weights"),
+    (crossplay_better_than_all, "crossplay", "crossplay.json: is no cross-play matrix"),
     (another_file, "unknown_file", r"runs/0/notes.txt"),
     (a_link, "not_a_file", r"runs/0/run.toml"),
     (a_linked_folder, "not_a_file", r"runs/2"),

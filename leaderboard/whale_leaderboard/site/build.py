@@ -17,12 +17,11 @@ Not covered: publishing it.
 import datetime as dt
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from whale_bench.view.page import shell
 from whale_envs import DOMAINS, UsageError
 from whale_leaderboard.money import money_of
 from whale_leaderboard.ranking import Board, TrackBoard, paper_rows, rank
@@ -30,7 +29,8 @@ from whale_leaderboard.results import RESULTS, Submission, page_of, read, result
 from whale_leaderboard.runs import Say
 from whale_leaderboard.site import tables
 from whale_leaderboard.site.chart import Figure
-from whale_leaderboard.site.contents import SAMPLE_NOTE, Contents, read_contents
+from whale_leaderboard.site.contents import SAMPLE_NOTE, Contents
+from whale_leaderboard.site.reading import Ready, reading
 from whale_leaderboard.site.templates import Pages, plain
 
 MOST_PAIRS = 100
@@ -51,10 +51,8 @@ def build(
     Raises:
         UsageError: a submission is refused, or `out` cannot be written or holds something else.
     """
-    found = read(submissions, level=level, say=say)
-    site = _Site(found, rank([one.report for one in found]))
-    results = results_of(found, site.board)
     _check_place(out)
+    found = read(submissions, level=level, say=say)
     temporary = out.with_name(f".half-written-{out.name}")
     old = out.with_name(f".replaced-{out.name}")
     try:
@@ -62,7 +60,10 @@ def build(
         for left in (temporary, old):
             shutil.rmtree(left, ignore_errors=True)
         temporary.mkdir()
-        site.write(temporary, say)
+        with reading(found) as ready:
+            site = _Site(found, rank([one.report for one in found]), ready)
+            site.write(temporary, say)
+        results = results_of(found, site.board)
         text = json.dumps(results, indent=1, ensure_ascii=False, sort_keys=True)
         (temporary / RESULTS).write_text(f"{text}\n", encoding="utf-8")
         if out.exists():
@@ -90,10 +91,14 @@ class _Site:
     Args:
         submissions: every one, verified.
         board: of them.
+        read: what is to be shown of one.
     """
 
-    def __init__(self, submissions: Sequence[Submission], board: Board) -> None:
+    def __init__(
+        self, submissions: Sequence[Submission], board: Board, read: Callable[[Submission], Ready]
+    ) -> None:
         self.board = board
+        self._read = read
         self._submissions = submissions
         self._of = {one.report.bundle: one for one in submissions}
         self._pages = Pages()
@@ -121,9 +126,10 @@ class _Site:
             for row, entry in zip(self._rows[id(track)], track.entries, strict=True)
         ]
         for number, (track, row, one) in enumerate(entries, start=1):
-            contents = read_contents(one.path, one.report)
-            dates[one.name] = _date(contents.ended)
-            self._entry(folder, track, row, one, contents)
+            ready = self._read(one)
+            dates[one.name] = _date(ready.contents.ended)
+            self._entry(folder, track, row, one, ready.contents)
+            _write(folder / "replays" / f"{one.name}.html", ready.replays)
             say("pages", number)
         self._feeds(folder, dates)
 
@@ -201,6 +207,7 @@ class _Site:
             drawn=drawn,
             series=series,
             points=tables.points_of(report),
+            matrix=None if contents.matrix is None else tables.matrix_of(contents.matrix),
             counts=tables.counts_of(report.account, money_of(report.account)),
             ledger=tables.ledger_of(report.account),
             source=contents.source,
@@ -209,13 +216,6 @@ class _Site:
             verification=tables.verification_of(report),
             findings=report.findings,
         )
-        back = {"href": f"../{page_of(one.name)}", "label": "‹ the entry"}
-        page = shell(
-            {"source": "embedded", "back": back},
-            title=f"Replays of {plain(row.agent)}",
-            data=contents.replays,
-        )
-        _write(folder / "replays" / f"{one.name}.html", page.html)
 
     def _feeds(self, folder: Path, dates: dict[str, str]) -> None:
         """Both feeds, the latest first; an entry's date is that of its test run's last event."""

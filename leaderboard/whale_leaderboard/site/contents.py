@@ -10,9 +10,9 @@ of their ids, with all 8 samples, and of the first solved and the first failed e
 Not covered: whether what a rollout says happened did happen, which verification has shown or not.
 """
 
-import difflib
 import hashlib
 import tomllib
+from array import array
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,8 +28,10 @@ from whale_bench.view.replay import replay_of
 from whale_envs import UsageError
 from whale_leaderboard.archive import Bundle, open_bundle
 from whale_leaderboard.layout import MOST_EVENT, MOST_HARNESS, MOST_ROLLOUT, MOST_TOML, TEST, K, Manifest
+from whale_leaderboard.matrix import CROSSPLAY, MOST_CROSSPLAY, Matrix, read_matrix
 from whale_leaderboard.report import Refusal, Report
 from whale_leaderboard.rows import read_plain
+from whale_leaderboard.textdiff import unified
 
 EXAMPLES = 3
 """Examples with replays, the same for every entry of a tier."""
@@ -55,6 +57,8 @@ class Contents(NamedTuple):
     """Of the harness; None for an own agent."""
     diff: list[tuple[str, str]] | None
     """(kind, line) against h0; None where it is too long to compare."""
+    matrix: Matrix | None
+    """What the author's run reported of weights and harnesses."""
     ended: float
     """Unix time of the test run's last event, as its author's ledger has it."""
 
@@ -71,9 +75,14 @@ def read_contents(path: Path, report: Report) -> Contents:
         with open_bundle(path) as bundle:
             harness = f"harnesses/{manifest.harness_id.removeprefix('sha256:')}.py"
             names = ["runs/0/run.toml", "runs/0/ledger.jsonl", TEST]
-            _check(bundle, manifest, names if manifest.own_agent else [*names, harness])
+            names += [CROSSPLAY] if CROSSPLAY in manifest.files else []
+            names += [] if manifest.own_agent else [harness]
+            _check(bundle, manifest, names)
             settings = tomllib.loads(bundle.read("runs/0/run.toml", MOST_TOML).decode())
             overview = _overview(bundle, settings, manifest.about.agent)
+            matrix = None
+            if CROSSPLAY in manifest.files:
+                matrix = read_matrix(bundle.read(CROSSPLAY, MOST_CROSSPLAY))
             source = None
             if not manifest.own_agent:
                 source = bundle.read(harness, MOST_HARNESS).decode("utf-8", "replace")
@@ -83,6 +92,7 @@ def read_contents(path: Path, report: Report) -> Contents:
                 shown=overview.shown,
                 source=source,
                 diff=None if source is None else difference(shipped_harnesses()[manifest.domain], source),
+                matrix=matrix,
                 ended=_ended(bundle),
             )
     except Refusal as refusal:
@@ -91,11 +101,10 @@ def read_contents(path: Path, report: Report) -> Contents:
 
 def difference(old: str, new: str) -> list[tuple[str, str]] | None:
     """The unified diff as (kind, line); None where the texts are too long for it."""
-    before, after = old.splitlines(), new.splitlines()
-    if max(len(before), len(after)) > _DIFF_LINES:
+    lines = unified(old, new, "h0", "the entry's harness")
+    if lines is None or len(lines) > _DIFF_LINES:
         return None
     kinds = {"+": "added", "-": "removed", "@": "place"}
-    lines = difflib.unified_diff(before, after, "h0", "the entry's harness", lineterm="", n=3)
     return [(kinds.get(line[:1], ""), line) for line in lines]
 
 
@@ -113,14 +122,18 @@ class _Read(NamedTuple):
 
 def _overview(bundle: Bundle, settings: dict[str, Any], agent: str) -> _Read:
     decode = msgspec.json.Decoder(SkimmedLine).decode
-    outcomes, long = [], set()
-    for number, line in bundle.lines(TEST, MOST_ROLLOUT):
+    outcomes, starts = [], array("q", [0])
+    for _, line in bundle.lines(TEST, MOST_ROLLOUT):
         outcomes.append(outcome_of(decode(line)))
-        if len(line) > _LONGEST:
-            long.add(number)
+        starts.append(starts[-1] + len(line) + 1)
     overview = overview_of(settings, outcomes, None, folder=agent, damaged=0)
-    wanted = {number for number in _sampled(outcomes) if number not in long}
-    rollouts = [read_plain(line) for number, line in bundle.lines(TEST, MOST_ROLLOUT) if number in wanted]
+    rollouts = []
+    with bundle.open(TEST) as file:
+        for place in sorted(_sampled(outcomes)):
+            length = starts[place + 1] - starts[place] - 1
+            if length <= _LONGEST:
+                file.seek(starts[place])
+                rollouts.append(read_plain(file.read(length)))
     data = {
         "overview": overview,
         "sample": {
@@ -136,11 +149,11 @@ def _overview(bundle: Bundle, settings: dict[str, Any], agent: str) -> _Read:
 
 
 def _sampled(outcomes: Sequence[Outcome]) -> Iterator[int]:
-    """Numbers from 1 of the lines whose rollouts are shown."""
+    """Places of the rollouts that are shown."""
     solved: dict[str, int] = {}
     places: dict[str, int] = {}
-    for number, outcome in enumerate(outcomes, start=1):
-        places.setdefault(outcome.example_id, number)
+    for place, outcome in enumerate(outcomes):
+        places.setdefault(outcome.example_id, place)
         solved[outcome.example_id] = solved.get(outcome.example_id, 0) + outcome.verdict.correct
     order = sorted(places, key=lambda id_: hashlib.sha256(id_.encode()).digest())
     chosen = order[:EXAMPLES]

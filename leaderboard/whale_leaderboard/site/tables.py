@@ -15,11 +15,16 @@ import msgspec
 from whale_bench.ledger import FLAGS, Charge
 from whale_leaderboard.accounting import Account
 from whale_leaderboard.curve import Curve
+from whale_leaderboard.matrix import Matrix
 from whale_leaderboard.money import Money, money_of
 from whale_leaderboard.ranking import Entry, PaperRow, TrackBoard
 from whale_leaderboard.report import Report
 from whale_leaderboard.results import Submission, page_of
 from whale_leaderboard.site.chart import Figure, Series, draw
+
+MOST_CROSSED = 24
+"""Weights, and harnesses, of a cross-play matrix that a page shows."""
+SHADES = 9
 
 _CHOSEN = {"dev": "dev", "fixed": "nothing was to choose", "none": "not by dev"}
 
@@ -200,6 +205,28 @@ def verification_of(report: Report) -> list[tuple[str, str]]:
             ("p-value", f"{again.p_value:.3g}, refused below {again.alpha:g}"),
         ]
     return pairs
+
+
+def matrix_of(matrix: Matrix) -> dict[str, Any]:
+    """The cross-play matrix as rows of cells, the first `MOST_CROSSED` of either kind."""
+    columns = matrix.harnesses[:MOST_CROSSED]
+    most = max(cell.mean for row in matrix.scores for cell in row) or 1.0
+    rows = [
+        {
+            "weights": weights,
+            "cells": [
+                {
+                    "score": cell,
+                    "shade": round(SHADES * cell.mean / most),
+                    "own": matrix.partner.get(weights) == harness,
+                }
+                for harness, cell in zip(columns, cells, strict=False)
+            ],
+        }
+        for weights, cells in zip(matrix.weights[:MOST_CROSSED], matrix.scores, strict=False)
+    ]
+    left_out = len(matrix.weights) - len(rows), len(matrix.harnesses) - len(columns)
+    return {"columns": columns, "rows": rows, "left_out": left_out}
 
 
 def points_of(report: Report) -> list[dict[str, Any]]:

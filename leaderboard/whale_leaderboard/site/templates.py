@@ -114,7 +114,12 @@ def _short(name: str) -> str:
     return f"{kind}:{rest[:10]}…" if colon and len(rest) > 16 else name[:40]
 
 
+def _joined(rows: str) -> Any:
+    """Markup without the line breaks between its elements, each of which were a node of the page."""
+    return _markup(str.replace(rows, ">\n<", "><"))  # not Markup.replace, which escapes what it puts in
+
+
 FILTERS: Mapping[str, Any] = {
-    "count": _count, "score": _score, "money": _money, "words": _words, "short": _short,
+    "count": _count, "score": _score, "money": _money, "words": _words, "short": _short, "joined": _joined,
 }  # fmt: skip
 """How numbers and names are written."""

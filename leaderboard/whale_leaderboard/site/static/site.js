@@ -73,7 +73,8 @@ function readable(figure) {
   const chart = figure.querySelector(".chart");
   const slider = figure.querySelector("input[type=range]");
   const said = figure.querySelector("output");
-  const rows = [...figure.querySelectorAll("tr[data-points]")].map((row) => [row, JSON.parse(row.dataset.points)]);
+  const rows = [...figure.querySelectorAll("tr[data-points]")];
+  const points = new Map();
   const { left, width, most } = figure.dataset;
   const cursor = chart.querySelector(".cursor");
   const read = () => {
@@ -84,8 +85,9 @@ function readable(figure) {
     const words = `${rollouts.toLocaleString("en")} rollouts`;
     said.textContent = words;
     slider.setAttribute("aria-valuetext", words);
-    for (const [row, points] of rows) {
-      const score = at(points, rollouts);
+    for (const row of rows) {
+      if (!points.has(row)) points.set(row, JSON.parse(row.dataset.points));
+      const score = at(points.get(row), rollouts);
       row.querySelector(".now").textContent = score === null ? "none yet" : score.toFixed(4);
     }
   };
@@ -101,15 +103,14 @@ function readable(figure) {
     mark(event.target.closest(".series")?.dataset.series ?? null);
   });
   chart.addEventListener("pointerleave", () => mark(null));
-  for (const [row] of rows) {
+  for (const row of rows) {
     row.addEventListener("pointerenter", () => mark(row.dataset.series ?? null));
     row.addEventListener("pointerleave", () => mark(null));
     row.addEventListener("focusin", () => mark(row.dataset.series ?? null));
     row.addEventListener("focusout", () => mark(null));
   }
   figure.querySelector(".budget").hidden = false;
-  slider.addEventListener("input", read);
-  read();
+  slider.addEventListener("input", read); // the page has what it says at the right end
 }
 
 document.querySelectorAll("table[data-sortable]").forEach(sortable);
