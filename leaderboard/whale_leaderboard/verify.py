@@ -73,10 +73,7 @@ def verify(
         CannotVerifyError: this machine lacks the data or cannot confine what a bundle runs.
         InfrastructureError: something of this machine or of the model's server failed.
     """
-    if level not in LEVELS:
-        raise UsageError(f"a level is one of {', '.join(map(str, LEVELS))}, got {level}")
-    if (model is not None) != (level == 3):
-        raise UsageError("level 3 needs --model, which serves the entry's weights; no other level takes it")
+    _check_level(level, model)
     found: list[Finding] = []
     entry: Entry | None = None
     reached, replayed, reproduction = 0, None, None
@@ -126,6 +123,13 @@ def verify(
         repeatable=repeatable,
         reproduction=reproduction,
     )
+
+
+def _check_level(level: int, model: str | None) -> None:
+    if level not in LEVELS:
+        raise UsageError(f"a level is one of {', '.join(map(str, LEVELS))}, got {level}")
+    if (model is not None) != (level == 3):
+        raise UsageError("level 3 needs --model, which serves the entry's weights; no other level takes it")
 
 
 def _replay(entry: Entry, found: list[Finding], seconds: float, say: Say) -> tuple[Replay, float]:
