@@ -20,13 +20,8 @@ from rich.table import Column, Table
 
 from whale_baselines.comparing import Row, compare_runs, run_folders
 from whale_baselines.plan import Extent, Plan
-from whale_baselines.recipes import (
-    RunRecipe,
-    check_ready,
-    differences,
-    load_recipe,
-    recipe_names,
-)
+from whale_baselines.readiness import check_ready
+from whale_baselines.recipes import RunRecipe, differences, load_recipe, recipe_names
 from whale_baselines.status import Status, status_of
 from whale_bench.statistics import Score
 from whale_envs.errors import UsageError

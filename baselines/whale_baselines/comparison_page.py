@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from whale_baselines.comparing import Row, compare_runs, run_folders
-from whale_baselines.curves import CurvePoint, budget_curve
+from whale_baselines.crossplay import matrix_of
+from whale_baselines.crossplay_page import heat_map
+from whale_baselines.curves import CrossPlay, CurvePoint, budget_curve
 from whale_baselines.history import History
 from whale_baselines.page import document, static, text
 from whale_bench.statistics import Score
@@ -44,16 +46,24 @@ def write_comparison(places: Sequence[Path], out: Path) -> Path:
         for number, row in enumerate(rows)
         for folder in row.folders
     ]
+    matrices = [
+        (f"{row.recipe}, seed {seed}", matrix)
+        for row in rows
+        for seed, folder in zip(row.seeds, row.folders, strict=True)
+        if (matrix := matrix_of(Path(folder))) is not None
+    ]
     settings = RunStore.open(Path(rows[0].folders[0])).settings
     title = f"{settings.get('model', 'the simulated learner')} on {settings['domain']}"
-    write_page(comparison_page(rows, curves, title).encode(), out)
+    write_page(comparison_page(rows, curves, title, matrices).encode(), out)
     return out
 
 
-def comparison_page(rows: Sequence[Row], curves: Sequence[Curve], title: str) -> str:
-    """The page."""
+def comparison_page(
+    rows: Sequence[Row], curves: Sequence[Curve], title: str, matrices: Sequence[tuple[str, CrossPlay]] = ()
+) -> str:
+    """The page; with the cross-plays of the runs that have one, each by its run's name."""
     style = static("whale_baselines", "comparison.css")
-    body = "\n".join(_body(rows, curves, title))
+    body = "\n".join([*_body(rows, curves, title), *_heat_maps(matrices)])
     return document(f"Comparison: {title}", ", ".join(row.recipe for row in rows), body, style=style)
 
 
@@ -94,6 +104,12 @@ def _body(rows: Sequence[Row], curves: Sequence[Curve], title: str) -> Iterator[
             name = text(rows[curve.row].recipe)
             yield f"<tr><td>{name}</td><td>{point.rollouts:,}</td><td>{_score(point.score)}</td></tr>"
     yield "</tbody></table></div>"
+
+
+def _heat_maps(matrices: Sequence[tuple[str, CrossPlay]]) -> Iterator[str]:
+    for name, matrix in matrices:
+        yield f"<h2>Cross-play on dev: {text(name)}</h2>"
+        yield from heat_map(matrix, name)
 
 
 def _chart(curves: Sequence[Curve], names: Sequence[str]) -> str:

@@ -22,7 +22,9 @@ from typer.testing import CliRunner
 from whale_baselines.alternate import Iterated
 from whale_baselines.checkpoint import Checkpoints
 from whale_baselines.cli import app
-from whale_baselines.crossplay import crossplay
+from whale_baselines.comparison_page import write_comparison
+from whale_baselines.crossplay import crossplay, matrix_of
+from whale_baselines.crossplay_page import gap_of
 from whale_baselines.history import History, harness_of
 from whale_baselines.proposers.mutate import Mutate
 from whale_baselines.real_operators import real_operators
@@ -210,25 +212,39 @@ def test_the_weights_of_evaluated_agents_outlive_their_checkpoints(base, tmp_pat
     assert lines(folder) == before
 
 
-def test_every_kept_weights_play_with_every_accepted_harness_once(base, tmp_path):
+def test_every_kept_weights_play_with_every_accepted_harness_once_and_no_budget_has_it(base, tmp_path):
     file = recipe_at(tmp_path / "whale.toml", base, {"every_steps = 0": 'every_steps = 0\nkeep = "points"'})
     folder = tmp_path / "run"
     points = [point for point in run(file, folder, base).points if point.split == "dev"]
-    before = lines(folder)
+    with Ledger(folder / "ledger.sqlite", readonly=True) as ledger:
+        before = lines(folder), ledger.charged()
     done = CliRunner().invoke(app, ["crossplay", str(folder)])
     assert done.exit_code == 0, done.exception
+    assert re.search(r"Co-adaptation gap, .* 95% interval over 2 examples \[", done.output)
     pairs = {(point.weights_id, point.harness_id) for point in points}
     size = len({weights for weights, _ in pairs}) * len({harness for _, harness in pairs})
-    assert lines(folder) == before + (size - len(pairs)) * 4  # what the run had evaluated is not played again
+    assert size > len(pairs)
+    apart = folder / "crossplay"
+    assert lines(apart) == (size - len(pairs)) * 4  # what the run had evaluated is not played again
     matrix = asyncio.run(crossplay(folder))
-    assert lines(folder) == before + (size - len(pairs)) * 4
+    assert lines(apart) == (size - len(pairs)) * 4
     for point in points:
         row, column = matrix.weights.index(point.weights_id), matrix.harnesses.index(point.harness_id)
         assert matrix.scores[row][column] == point.score
-    assert f"{matrix.scores[0][0].mean:.1%}" in (folder / "crossplay.html").read_text()
+    assert f"{matrix.scores[0][0].mean:.1%}" in (apart / "index.html").read_text()
+    assert matrix_of(folder) == matrix
+    write_comparison([folder], tmp_path / "page.html")
+    assert gap_of(matrix) in (tmp_path / "page.html").read_text()
     with Ledger(folder / "ledger.sqlite", readonly=True) as ledger:
         ledger.audit()
+        assert (lines(folder), ledger.charged()) == before
+    with Ledger(apart / "ledger.sqlite", readonly=True) as ledger:
+        ledger.audit()
         assert ledger.open_reservations() == []
+        assert ledger.charged()["dev"].rollouts == lines(apart)
+    (apart / "matrix.json").write_text("{")
+    with pytest.raises(UsageError, match=r"matrix.json: cannot be read: .*; `crossplay` writes it anew"):
+        matrix_of(folder)
 
 
 class Killed(BaseException):
