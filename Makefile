@@ -76,7 +76,8 @@ demo-whale: $(BIN)/.train
 # Twenty random SIGKILLs of whole runs, in place of the suite's few.
 kills: $(BIN)/.dev
 	WHALE_KILLS=20 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -k killed tests/baselines/search/test_run_search.py
-	WHALE_KILLS=20 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -k kills tests/baselines/test_run_weights.py
+	WHALE_KILLS=20 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/baselines/test_whole_runs.py
+	$(BIN)/python benchmarks/kills.py
 
 # Two processes, each with one thread for torch: threads that spin for each other slow all down tenfold.
 test: $(BIN)/.vllm
