@@ -38,6 +38,7 @@ __all__ = [
     "phase_lengths",
     "score_at",
     "selected_on_dev",
+    "spent",
 ]
 
 
@@ -77,7 +78,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 def budget_curve(history: History, split: str) -> list[CurvePoint]:
     """Scores against cumulative rollouts, oldest first."""
-    return [CurvePoint(_spent(point), point.score) for point in history.points if point.split == split]
+    return [CurvePoint(spent(point), point.score) for point in history.points if point.split == split]
 
 
 def score_at(curve: Sequence[CurvePoint], rollouts: int) -> Score | None:
@@ -102,8 +103,8 @@ def outcome_of(history: History) -> Outcome | None:
         selected=selected,
         selected_on_dev=None if tested is None else tested.score,
         best_on_test=None if best is None else best.score,
-        budget=max(map(_spent, history.points)),
-        budget_to_selected=_spent(selected),
+        budget=max(map(spent, history.points)),
+        budget_to_selected=spent(selected),
     )
 
 
@@ -173,5 +174,6 @@ def pair_of(point: Point) -> Pair:
     return Pair(point.weights_id, point.harness_id)
 
 
-def _spent(point: Point) -> int:
+def spent(point: Point) -> int:
+    """Rollouts charged by then, outside test."""
     return sum(rollouts for purpose, rollouts in point.charged.items() if purpose != "test")
