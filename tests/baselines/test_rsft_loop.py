@@ -437,8 +437,6 @@ def flip(path):
 
 DAMAGES = {
     "a bit of the weights": lambda folder: flip(folder / "model.safetensors"),
-    "half of the weights": lambda folder: cut(folder / "model.safetensors"),
-    "a bit of the moments": lambda folder: flip(folder / "trainer" / "optimizer.pt"),
     "half of the moments": lambda folder: cut(folder / "trainer" / "optimizer.pt"),
     "the trainer's counters": lambda folder: (folder / "trainer" / "rsft.json").unlink(),
     "half of the state": lambda folder: cut(folder / "trainer" / "state.json"),
@@ -470,8 +468,7 @@ def test_a_step_whose_checkpoint_is_damaged_is_made_anew_to_the_bit(base, traine
     assert phase.backend.weights_id == phase.now.state.weights_id
     with Ledger(root / "ledger.sqlite", readonly=True) as ledger:
         assert [event.key for event in ledger.events() if event.kind == "repeated"] == ["train:3"]
-    again, _ = launch(base, root, kept, 3)
-    assert again.now == phase.now
+    assert Checkpoints(root / "checkpoints", 2).latest() == phase.now
 
 
 def test_where_a_step_cannot_be_made_anew_the_way_out_is_told_and_nothing_changes(base, trained, tmp_path):
