@@ -120,7 +120,7 @@ def test_kills_of_a_run_that_learns_change_nothing_and_charge_each_rollout_once(
     for number in range(1, KILLS + 1):
         target = max(1, int(lines(whole) * number * rng.uniform(0.7, 0.95) / KILLS))
         with launch(*words) as process:
-            wait_for(lambda target=target: lines(folder) >= target, process, seconds=300)
+            wait_for(lambda target=target: lines(folder) >= target, process, seconds=900)
             ready = time.monotonic() + rng.random() * 0.3  # into a step's training and its checkpoint
             wait_for(lambda ready=ready: time.monotonic() >= ready, process)
             process.kill()
@@ -129,7 +129,7 @@ def test_kills_of_a_run_that_learns_change_nothing_and_charge_each_rollout_once(
         words = ("resume", folder) if (folder / "run.toml").exists() else words
     assert hits >= KILLS // 2
     with launch(*words) as process:
-        _, problem = process.communicate(timeout=300)
+        _, problem = process.communicate(timeout=900)
     assert process.returncode == 0, problem
     assert told(folder) == told(whole)
     assert settled(folder) == settled(whole)
