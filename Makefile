@@ -77,7 +77,8 @@ demo-whale: $(BIN)/.train
 kills: $(BIN)/.dev
 	WHALE_KILLS=20 $(BIN)/python -m pytest -k kills tests/bench/test_kill.py
 	WHALE_KILLS=20 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -k "killed or kills" tests/baselines/search/test_run_search.py tests/baselines/schedules/test_recipe_kill.py
-	WHALE_KILLS=20 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -k kills tests/baselines/test_run_weights.py
+	WHALE_KILLS=20 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/baselines/test_whole_runs.py
+	$(BIN)/python benchmarks/kills.py
 
 # Two processes, each with one thread for torch: threads that spin for each other slow all down tenfold.
 test: $(BIN)/.vllm

@@ -9,13 +9,18 @@
         trainer/state.json      step, position of the sampler, counters, weights_id
         trainer/…               what the trainer itself needs
 
+        trainer/sha256.json     of the files in trainer/
+
 A checkpoint is written beside its place, synchronised, and renamed. Whenever the process dies the
 newest folder by name is a whole one, and what it was writing or deleting is swept away by the next
-save. `weights_id` is that of any backend which serves the folder: the state is no part of it.
+save. A disk can damage one afterwards: `newest_whole` is the newest one whose files are what was written,
+and `rsft_loop.py` makes the steps after it anew. `weights_id` is that of any backend which serves the
+folder: the state is no part of it.
 
 Not covered: two processes that write to one place; the lock of the run's folder is for that.
 """
 
+import hashlib
 import os
 import shutil
 from collections.abc import Callable
@@ -25,13 +30,14 @@ from typing import NamedTuple
 import msgspec
 
 from whale_baselines.sampler import SamplerState
-from whale_baselines.trainer import STATE
+from whale_baselines.trainer import METRICS, STATE
 from whale_bench.models.folder import HASHED, hash_folder
 from whale_envs.errors import InfrastructureError, UsageError
 
 _HALF = ".half-written-"
 _GONE = ".deleted-"
 _NAME = "step-"
+_DIGESTS = "sha256.json"
 
 
 class TrainingState(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,21 +76,27 @@ class Checkpoints:
     def __init__(self, root: Path, keep_last: int) -> None:
         self.root = root
         self.keep_last = keep_last
+        self._damaged: dict[str, str] = {}
+        """By name of its folder, what is wrong with each that `newest_whole` passed over."""
 
-    def save(self, state: TrainingState, fill: Callable[[Path], None]) -> Checkpoint:
+    def save(
+        self, state: TrainingState, fill: Callable[[Path], None], *, expected: str | None = None
+    ) -> Checkpoint:
         """Writes the checkpoint of a finished step, and deletes those that are too old.
 
         Args:
             state: with `step`; its `weights_id` is set here.
             fill: writes the model and the trainer's files into the folder that it is given.
+            expected: `weights_id` that it has to have.
 
         Raises:
-            UsageError: there is one of this step already.
+            UsageError: there is one of this step already that is whole, or the weights are not the expected
+                ones; nothing was changed then.
             InfrastructureError: it cannot be written; the earlier ones are as they were.
         """
         place = self.root / f"{_NAME}{state.step:06d}"
         half = self.root / f"{_HALF}{place.name}"
-        if place.exists():
+        if place.exists() and place.name not in self._damaged:
             raise UsageError(f"{place} is there already; a finished step is not written twice")
         try:
             self.root.mkdir(parents=True, exist_ok=True)
@@ -93,8 +105,17 @@ class Checkpoints:
             fill(half)
             state = msgspec.structs.replace(state, weights_id=hash_folder(half))
             text = msgspec.json.format(msgspec.json.encode(state), indent=2)
+            if expected not in (None, state.weights_id):
+                shutil.rmtree(half)
+                raise UsageError(self.way_out(f"step {state.step}, made anew from its recorded rollouts, has "
+                                              f"weights {state.weights_id}, and the run had {expected}: this "
+                                              "machine does not repeat a step to the bit"))  # fmt: skip
             (half / STATE / "state.json").write_bytes(text + b"\n")
+            (half / STATE / _DIGESTS).write_bytes(msgspec.json.encode(_digests(half / STATE)) + b"\n")
             _synchronise(half)
+            if place.exists():  # the damaged one
+                place.rename(self.root / f"{_GONE}{place.name}")
+                del self._damaged[place.name]
             half.replace(place)
             _synchronise_one(self.root)
         except UsageError:
@@ -115,22 +136,33 @@ class Checkpoints:
         Raises:
             UsageError: it is damaged, or another program's; says what to do.
         """
-        folders = self.folders()
-        if not folders:
-            return None
-        newest = folders[-1]
-        path = newest / STATE / "state.json"
-        try:
-            state = msgspec.json.decode(path.read_bytes(), type=TrainingState)
-            found = hash_folder(newest)
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise UsageError(f"{path}: cannot be read: {error}; {_way_out(folders)}") from error
-        if found != state.weights_id:
-            raise UsageError(
-                f"{newest} is damaged: its files hash to {found}, written was {state.weights_id}; "
-                f"{_way_out(folders)}"
-            )
-        return Checkpoint(newest, state)
+        found = self.newest_whole()
+        if self._damaged:
+            raise UsageError(self.way_out(next(iter(self._damaged.values()))))
+        return found
+
+    def newest_whole(self) -> Checkpoint | None:
+        """The newest checkpoint whose files are those that were written; None where there is none at all.
+
+        Raises:
+            UsageError: all of them are damaged, or another program's; says what to do.
+        """
+        self._damaged, found = {}, None
+        for folder in reversed(self.folders()):
+            try:
+                found = _read(folder)
+                break
+            except UsageError as error:
+                self._damaged[folder.name] = str(error)
+        if found is None and self._damaged:
+            raise UsageError(self.way_out(next(iter(self._damaged.values()))))
+        return found
+
+    def way_out(self, problem: str) -> str:
+        """A problem that no resume mends, with what can be done."""
+        whole = [folder.name for folder in self.folders() if folder.name not in self._damaged]
+        kept = f"; {whole[-1]} in {self.root} is whole, and weights to begin with" if whole else ""
+        return f"{problem}; the run cannot go on from it: begin a new one{kept}"
 
     def folders(self) -> list[Path]:
         """The folders of all checkpoints, oldest first."""
@@ -171,9 +203,34 @@ def copy_model(source: Path, folder: Path) -> None:
             shutil.copyfile(path, folder / path.name)
 
 
-def _way_out(folders: list[Path]) -> str:
-    kept = f"; {folders[-2].name} beside it is whole, and weights to begin with" if len(folders) > 1 else ""
-    return f"the run cannot go on from it: begin a new one{kept}"
+def _read(folder: Path) -> Checkpoint:
+    """The checkpoint in a folder, checked against its hashes."""
+    path = folder / STATE / "state.json"
+    try:
+        state = msgspec.json.decode(path.read_bytes(), type=TrainingState)
+        found = hash_folder(folder)
+        beside, written = _digests(folder / STATE), folder / STATE / _DIGESTS
+        digests = beside  # what an earlier version wrote has none
+        if written.exists():
+            digests = msgspec.json.decode(written.read_bytes(), type=dict[str, str])
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{folder} is damaged: {error}") from error
+    if found != state.weights_id:
+        raise UsageError(f"{folder} is damaged: its files hash to {found}, written was {state.weights_id}")
+    for name in sorted(digests.keys() | beside.keys()):
+        if digests.get(name) != beside.get(name):
+            raise UsageError(f"{folder} is damaged: {STATE}/{name} is not what was written")
+    return Checkpoint(folder, state)
+
+
+def _digests(folder: Path) -> dict[str, str]:
+    """SHA-256 of every file by name, but of the digests, and of the metrics, in which equal runs differ."""
+    found = {}
+    for path in sorted(folder.iterdir()):
+        if path.name not in (_DIGESTS, METRICS):
+            with path.open("rb") as file:
+                found[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return found
 
 
 def _is_of_writing(error: BaseException) -> bool:

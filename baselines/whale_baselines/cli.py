@@ -150,14 +150,17 @@ def compare_command(
 @app.command("crossplay")
 def crossplay_command(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
-    page: Annotated[Path | None, typer.Option(help="The page; None for RUN/crossplay.html.")] = None,
+    page: Annotated[Path | None, typer.Option(help="The page; None for RUN/crossplay/index.html.")] = None,
 ) -> None:
     """Play every kept weights with every accepted harness on dev, and write the matrix as a heat map."""
     import asyncio
 
-    from whale_baselines.crossplay import crossplay, write_crossplay
+    from whale_baselines.crossplay import FOLDER, crossplay
+    from whale_baselines.crossplay_page import gap_of, write_crossplay
 
-    typer.echo(write_crossplay(asyncio.run(crossplay(folder)), folder, page or folder / "crossplay.html"))
+    matrix = asyncio.run(crossplay(folder))
+    typer.echo(gap_of(matrix))
+    typer.echo(write_crossplay(matrix, folder.resolve().name, page or folder / FOLDER / "index.html"))
 
 
 def main() -> None:

@@ -20,13 +20,8 @@ from rich.table import Column, Table
 
 from whale_baselines.comparing import Row, compare_runs, run_folders
 from whale_baselines.plan import Extent, Plan
-from whale_baselines.recipes import (
-    RunRecipe,
-    check_ready,
-    differences,
-    load_recipe,
-    recipe_names,
-)
+from whale_baselines.readiness import check_ready
+from whale_baselines.recipes import RunRecipe, differences, load_recipe, recipe_names
 from whale_baselines.status import Status, status_of
 from whale_bench.statistics import Score
 from whale_envs.errors import UsageError
@@ -106,21 +101,19 @@ def print_comparison(places: Sequence[Path], *, as_json: bool) -> None:
         _write_json(rows)
         return
     table = Table(
-        Column("recipe, seeds", no_wrap=True), "dev", "selected on dev", "best on test", "rollouts", "phases"
+        Column("recipe, seeds", overflow="fold", min_width=20),
+        *(Column(name, no_wrap=True) for name in ("dev", "selected on dev", "best on test")),
+        Column("rollouts\nE, I", no_wrap=True),
+        box=None,
+        padding=(0, 1, 0, 0),
     )
     for row in rows:
-        phases = [
-            f"{median:g} {what}"
-            for median, what in ((row.median_steps, "steps"), (row.median_iterations, "iterations"))
-            if median is not None
-        ]
+        lengths = (row.median_steps, row.median_iterations)
+        phases = ", ".join("none" if median is None else f"{median:g}" for median in lengths)
         table.add_row(
             f"{row.recipe}, {len(row.seeds)}{LABEL if row.simulated else ''}",
-            _score(row.dev),
-            _score(row.selected_on_dev),
-            _score(row.best_on_test),
-            f"{row.budget:,.0f}",
-            ", ".join(phases),
+            *(_score(score, "\n") for score in (row.dev, row.selected_on_dev, row.best_on_test)),
+            f"{row.budget:,.0f}\n{phases}",
         )
     console = Console()
     console.print(table)
@@ -131,7 +124,8 @@ def _notes(rows: Sequence[Row]) -> str:
     over = "seeds" if any(len(row.seeds) > 1 for row in rows) else "examples"
     return (
         f"Scores of the agent that dev selects: on dev, then on test; 95% intervals over {over}. "
-        "'Best on test' is chosen on test, as the paper's is. Lengths of phases are medians."
+        "'Best on test' is chosen on test, as the paper's is. E, I: median lengths of phases, in steps and "
+        "iterations."
     )
 
 
@@ -233,8 +227,8 @@ def _schedule(recipe: RunRecipe) -> str:
     return schedule.kind.replace("_", " ")
 
 
-def _score(score: Score | None) -> str:
-    return "none" if score is None else f"{score.mean:.1%} [{score.low:.1%}, {score.high:.1%}]"
+def _score(score: Score | None, then: str = " ") -> str:
+    return "none" if score is None else f"{score.mean:.1%}{then}[{score.low:.1%}, {score.high:.1%}]"
 
 
 def _value(value: Any) -> str:

@@ -1,44 +1,50 @@
 """Plays every kept weights of a run with every harness that it accepted: the cross-play matrix.
 
     matrix = asyncio.run(crossplay(Path("runs/whale")))
-    matrix.gap()                                        # how much better weights do with their own harness
-    write_crossplay(matrix, Path("runs/whale"), Path("crossplay.html"))
+    matrix.gap                                          # how much better weights do with their own harness
 
-For a run with `keep = "points"` in [dev], whose weights are all there; of another one what it kept. Rollouts
-are the evaluator's: they stand in the run's folder and ledger under the purpose `dev`, and a pair that
-the run itself evaluated is not played again.
+    runs/whale/crossplay/
+        run.toml, rollouts-*.jsonl, ledger.sqlite       # an account of its own
+        matrix.json                                     # `CrossPlay`, see curves.py
+        index.html                                      # crossplay_page.py
+
+For a run with `keep = "points"` in [dev], whose weights are all there; of another one what it kept. It is
+analysis after the run, on examples of dev, and chooses nothing: the run's own folder and ledger stay as they
+are. Whoever does choose an agent from it has spent these rollouts on that agent, and packs the folder
+beside the run's. A pair that the run itself evaluated is not played again.
 
 Not covered: weights on a server; the split `test`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
-from whale_baselines.curves import CrossPlay
+from whale_baselines.curves import CrossPlay, cross_play
 from whale_baselines.filters import filtered
 from whale_baselines.history import History
-from whale_baselines.page import document, static, text
 from whale_baselines.play import Jobs, Progress, jobs_of, no_progress, twelve
 from whale_baselines.recipes import RunRecipe
 from whale_baselines.run_recipe import recipe_in
 from whale_baselines.serving import Agents
-from whale_bench.engine import Task
+from whale_bench.engine import Agent, Task
 from whale_bench.evaluation import open_resources
 from whale_bench.ledger import Ledger
 from whale_bench.models import Backend, load_backend
-from whale_bench.statistics import Score, mean_at_k
-from whale_bench.store import RunStore
-from whale_bench.view.page import write_page
+from whale_bench.store import RunStore, write_whole
 from whale_envs.errors import InfrastructureError, UsageError
 
-SHADES = 9
+FOLDER, MATRIX = "crossplay", "matrix.json"
+"""Of a run's folder, and in it."""
+KIND = "crossplay"
+"""In run.toml."""
 
 
 async def crossplay(folder: Path, *, progress: Progress = no_progress) -> CrossPlay:
-    """The matrix on dev, with as many samples as the run's evaluations have.
+    """The matrix on dev, with as many samples as the run's evaluations have; also writes it.
 
     Raises:
         UsageError: the folder is no run of a real model here, or has no evaluation yet.
@@ -54,69 +60,80 @@ async def crossplay(folder: Path, *, progress: Progress = no_progress) -> CrossP
     ]
     harnesses = list(dict.fromkeys(point.harness_id for point in points))
     examples = filtered(plan.domain, plan.tier, "dev", recipe.filter)
-    ids, samples = examples.ids, range(recipe.dev.samples)
-    rows: list[tuple[Score, ...]] = []
+    rows: list[list[list[float]]] = []
     async with AsyncExitStack() as stack:
         resources = await open_resources(plan, stack)
         task = Task(plan.domain, examples, plan.profile, plan.max_tokens, plan.token_budget, resources)
-        store = stack.enter_context(RunStore.open(folder))
-        ledger = stack.enter_context(Ledger(folder / "ledger.sqlite"))
+        store = stack.enter_context(_store(folder))
+        ledger = stack.enter_context(Ledger(store.folder / "ledger.sqlite"))
         jobs = Jobs(store, ledger, recipe.recipe.seed, plan.concurrency, progress)
+        playing = _Playing(jobs, task, recipe.dev.samples, _known(folder))
         agents = Agents(plan, folder)
         stack.push_async_callback(agents.aclose)
         for weights_id in weights:
-            row: list[Score] = []
             async with _backend(recipe, folder, weights_id, history) as backend:
-                for harness_id in harnesses:
-                    agent = await agents.of(history.harness(harness_id), backend)
-                    done = await jobs.play(jobs_of("dev", agent, task, ids, samples, weights_id=weights_id))
-                    rewards = [record.verdict.reward for record in done.values()]
-                    row.append(
-                        mean_at_k(
-                            [rewards[at : at + len(samples)] for at in range(0, len(rewards), len(samples))]
-                        )
-                    )
-            rows.append(tuple(row))
-    return CrossPlay(
-        weights=tuple(weights),
-        harnesses=tuple(harnesses),
-        scores=tuple(rows),
-        partner={point.weights_id: point.harness_id for point in points},
-    )
+                rows.append(
+                    [
+                        await playing.means(await agents.of(history.harness(one), backend), weights_id)
+                        for one in harnesses
+                    ]
+                )
+    matrix = cross_play(weights, harnesses, rows, {point.weights_id: point.harness_id for point in points})
+    text = msgspec.json.format(msgspec.json.encode(matrix), indent=2)
+    write_whole(folder / FOLDER / MATRIX, text + b"\n")
+    return matrix
 
 
-def write_crossplay(matrix: CrossPlay, folder: Path, out: Path) -> Path:
-    """Writes the matrix as a heat map, one page; beside it the run's folder gets crossplay.json."""
-    style = static("whale_baselines", "comparison.css")
-    where = folder.resolve().name
-    page = document(f"Cross-play: {where}", where, "\n".join(_body(matrix)), style=style)
-    write_page(msgspec.json.encode(matrix), folder / "crossplay.json")
-    write_page(page.encode(), out)
-    return out
+def matrix_of(folder: Path) -> CrossPlay | None:
+    """The matrix of a run, where it was played; None where not.
+
+    Raises:
+        UsageError: its file is damaged.
+    """
+    path = folder / FOLDER / MATRIX
+    if not path.exists():
+        return None
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=CrossPlay)
+    except (OSError, msgspec.DecodeError) as error:
+        raise UsageError(f"{path}: cannot be read: {error}; `crossplay` writes it anew") from error
 
 
-def _body(matrix: CrossPlay) -> Iterator[str]:
-    gap = matrix.gap()
-    yield '<div class="heading"><h1>Cross-play on dev</h1></div>'
-    told = (
-        "there is nothing to compare" if gap is None else f"{gap.mean:+.1%} [{gap.low:+.1%}, {gap.high:+.1%}]"
-    )
-    yield f"<p>Co-adaptation gap, own harness less the others: {told}.</p>"
-    yield '<p class="note">Rows: weights, oldest first. Columns: harnesses. Outlined: as in the run.</p>'
-    yield '<div class="scroll" tabindex="0" role="region" aria-label="Matrix"><table class="heat"><thead><tr>'
-    yield '<th scope="col">Weights</th>'
-    for harness_id in matrix.harnesses:
-        yield f'<th scope="col">{text(twelve(harness_id))}</th>'
-    yield "</tr></thead><tbody>"
-    most = max((score.mean for row in matrix.scores for score in row), default=0.0) or 1.0
-    for weights_id, row in zip(matrix.weights, matrix.scores, strict=True):
-        yield f'<tr><th scope="row">{text(twelve(weights_id))}</th>'
-        for harness_id, score in zip(matrix.harnesses, row, strict=True):
-            own = " own" if matrix.partner.get(weights_id) == harness_id else ""
-            shade = round(SHADES * score.mean / most)
-            yield f'<td class="heat{shade}{own}">{score.mean:.1%}<br>± {score.stderr:.1%}</td>'
-        yield "</tr>"
-    yield "</tbody></table></div>"
+class _Playing(NamedTuple):
+    """Who plays, and what was played before."""
+
+    jobs: Jobs
+    task: Task
+    samples: int
+    known: Mapping[str, float]
+    """Rewards of the run's own evaluations, by key."""
+
+    async def means(self, agent: Agent, weights_id: str) -> list[float]:
+        """The mean reward of the agent's samples on each example."""
+        samples, ids = range(self.samples), self.task.examples.ids
+        wanted = jobs_of("dev", agent, self.task, ids, samples, weights_id=weights_id)
+        missing = {key: job for key, job in wanted.items() if key not in self.known}
+        done = await self.jobs.play(missing)
+        rewards = [self.known[key] if key in self.known else done[key].verdict.reward for key in wanted]
+        return [
+            sum(rewards[at : at + self.samples]) / self.samples for at in range(0, len(rewards), self.samples)
+        ]
+
+
+def _store(folder: Path) -> RunStore:
+    """The folder of the cross-play, with the run's settings."""
+    place = folder / FOLDER
+    if (place / "run.toml").exists():
+        return RunStore.open(place)
+    settings = RunStore.open(folder).settings
+    kept = {name: value for name, value in settings.items() if name not in ("format", "settings_id")}
+    return RunStore.create(place, kept | {"kind": KIND}, None)
+
+
+def _known(folder: Path) -> dict[str, float]:
+    return {
+        row.key: row.verdict.reward for row in RunStore.open(folder).outcomes() if row.key.startswith("dev:")
+    }
 
 
 def _name(recipe: RunRecipe, folder: Path, weights_id: str, history: History) -> str:

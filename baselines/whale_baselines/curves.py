@@ -14,6 +14,7 @@ test* is what the paper reports; it is chosen on the examples that it is a score
 Not covered: drawing.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -22,7 +23,7 @@ import msgspec
 from whale_baselines.alternate import selected_on_dev
 from whale_baselines.history import History, Pair, Point
 from whale_baselines.schedule import Entry, Kind
-from whale_bench.statistics import Score, score_of
+from whale_bench.statistics import Difference, Score, paired, score_of
 from whale_envs.errors import UsageError
 
 __all__ = [
@@ -32,10 +33,12 @@ __all__ = [
     "PhaseLength",
     "best_on_test",
     "budget_curve",
+    "cross_play",
     "outcome_of",
     "phase_lengths",
     "score_at",
     "selected_on_dev",
+    "spent",
 ]
 
 
@@ -75,7 +78,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 def budget_curve(history: History, split: str) -> list[CurvePoint]:
     """Scores against cumulative rollouts, oldest first."""
-    return [CurvePoint(_spent(point), point.score) for point in history.points if point.split == split]
+    return [CurvePoint(spent(point), point.score) for point in history.points if point.split == split]
 
 
 def score_at(curve: Sequence[CurvePoint], rollouts: int) -> Score | None:
@@ -100,8 +103,8 @@ def outcome_of(history: History) -> Outcome | None:
         selected=selected,
         selected_on_dev=None if tested is None else tested.score,
         best_on_test=None if best is None else best.score,
-        budget=max(map(_spent, history.points)),
-        budget_to_selected=_spent(selected),
+        budget=max(map(spent, history.points)),
+        budget_to_selected=spent(selected),
     )
 
 
@@ -117,41 +120,60 @@ def phase_lengths(entries: Sequence[Entry]) -> list[PhaseLength]:
 
 
 class CrossPlay(msgspec.Struct, frozen=True, kw_only=True):
-    """Every saved weights with every accepted harness: `scores[weights][harness]`, a fraction each."""
+    """Every saved weights with every accepted harness. Made by `cross_play`."""
 
     weights: tuple[str, ...]
     """`weights_id`s in the order in which they came."""
     harnesses: tuple[str, ...]
     scores: tuple[tuple[Score, ...], ...]
+    """`scores[weights][harness]`."""
     partner: Mapping[str, str]
-    """`weights_id` to the `harness_id` that the run had beside it."""
+    """`weights_id` to the `harness_id` that the run had beside it, at last."""
+    gap: Difference | None
+    """The co-adaptation gap: how much better weights do with their own harness than with the others, mean
+    over the weights, paired by example; None where there are no others."""
 
-    def __post_init__(self) -> None:
-        rows, columns = len(self.weights), len(self.harnesses)
-        if len(self.scores) != rows or any(len(row) != columns for row in self.scores):
-            raise UsageError(f"a cross-play of {rows} weights and {columns} harnesses needs a score of each")
 
-    def gap(self) -> Score | None:
-        """The co-adaptation gap: how much better weights do with their own harness than with the others.
+def cross_play(
+    weights: Sequence[str],
+    harnesses: Sequence[str],
+    means: Sequence[Sequence[Sequence[float]]],
+    partner: Mapping[str, str],
+) -> CrossPlay:
+    """The matrix of `means[weights][harness][example]`, each the mean of an agent's samples.
 
-        Shifted to [0, 1] as (1 + difference) / 2 for the interval and back; None where there are no others.
-        """
-        differences = []
-        for weights_id, row in zip(self.weights, self.scores, strict=True):
-            own = self.partner.get(weights_id)
-            theirs = [s.mean for h, s in zip(self.harnesses, row, strict=True) if h != own]
-            mine = [s.mean for h, s in zip(self.harnesses, row, strict=True) if h == own]
-            if mine and theirs:
-                differences.append(mine[0] - sum(theirs) / len(theirs))
-        if not differences:
-            return None
-        found = score_of([(1 + difference) / 2 for difference in differences])
-        return Score(2 * found.mean - 1, 2 * found.stderr, 2 * found.low - 1, 2 * found.high - 1)
+    Raises:
+        UsageError: there are not as many rows and columns, or examples, as they say.
+    """
+    if len(means) != len(weights) or any(len(row) != len(harnesses) for row in means):
+        raise UsageError(
+            f"a cross-play of {len(weights)} weights and {len(harnesses)} harnesses needs means of each"
+        )
+    own, other = [], []
+    for weights_id, row in zip(weights, means, strict=True):
+        mine = partner.get(weights_id)
+        theirs = [cell for harness_id, cell in zip(harnesses, row, strict=True) if harness_id != mine]
+        if mine in harnesses and theirs:
+            own.append(row[harnesses.index(mine)])
+            other.append(_by_example(theirs))
+    return CrossPlay(
+        weights=tuple(weights),
+        harnesses=tuple(harnesses),
+        scores=tuple(tuple(score_of(cell) for cell in row) for row in means),
+        partner=dict(partner),
+        gap=paired(_by_example(other), _by_example(own)) if own else None,
+    )
+
+
+def _by_example(cells: Sequence[Sequence[float]]) -> list[float]:
+    """The mean over the cells, example by example."""
+    return [math.fsum(values) / len(values) for values in zip(*cells, strict=True)]
 
 
 def pair_of(point: Point) -> Pair:
     return Pair(point.weights_id, point.harness_id)
 
 
-def _spent(point: Point) -> int:
+def spent(point: Point) -> int:
+    """Rollouts charged by then, outside test."""
     return sum(rollouts for purpose, rollouts in point.charged.items() if purpose != "test")

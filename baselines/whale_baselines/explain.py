@@ -37,8 +37,8 @@ def explain(
     budget = get_domain(task.domain).token_budget if task.token_budget is None else task.token_budget
     per_turn = min((cap for cap in (task.max_tokens, harness.max_tokens) if cap is not None), default=budget)
     sampled = budget if harness.max_turns is None else min(budget, per_turn * harness.max_turns)
-    logits = 2 * 4 * recipe.micro_tokens * int(trainer.model.config.vocab_size)
     served = 0 if shared else 4 * count
+    vocabulary = int(trainer.model.config.vocab_size)
     return {
         "examples": len(task.examples),
         "steps_per_epoch": len(task.examples) / recipe.prompts,
@@ -52,6 +52,11 @@ def explain(
         "parameters": count,
         "trained_parameters": trained,
         "precision_of_a_forward_pass": trainer.precision,
-        "memory_gb": (4 * count + 12 * trained + served + 2 * count + logits) / 1e9,
+        "memory_gb": (training_bytes(count, trained, recipe.micro_tokens, vocabulary) + served) / 1e9,
         "disk_gb": trainer.checkpoint_bytes * (recipe.keep_last + 1) / 1e9,
     }
+
+
+def training_bytes(count: int, trained: int, micro_tokens: int, vocabulary: int) -> int:
+    """Of a trainer: weights, gradients and moments, the copy for `changed_bf16`, a micro-batch of logits."""
+    return 4 * count + 12 * trained + 2 * count + 2 * 4 * micro_tokens * vocabulary

@@ -63,6 +63,10 @@ class Plays(Protocol):
         """G rollouts of each example, in the order of `keys_of`."""
         ...
 
+    def recorded(self, batch: Sequence[Drawn]) -> list[Rollout] | None:
+        """The same rollouts, of whatever harness, if an earlier launch has played all of them; plays none."""
+        ...
+
 
 def keys_of(batch: Iterable[Drawn], samples: int) -> dict[str, tuple[str, int]]:
     """(example id, sample) of every rollout of a step, by its key."""
@@ -289,6 +293,12 @@ class Player:
                     f"{self.agent.harness_id}"
                 )
         return [done[key] for key in keys]
+
+    def recorded(self, batch: Sequence[Drawn]) -> list[Rollout] | None:
+        """See `Plays.recorded`."""
+        keys = keys_of(batch, self.recipe.samples)
+        there = {one.key: one for one in self.store.rollouts() if one.key in keys}
+        return [there[key] for key in keys] if len(there) == len(keys) else None
 
 
 def _always(_key: str) -> bool:

@@ -285,31 +285,3 @@ def _walk(folder: Path, prefix: str) -> Iterator[tuple[str, Path]]:
             yield from _walk(entry, f"{prefix}{entry.name}/")
         elif entry.name.endswith(".toml"):
             yield prefix + entry.name.removesuffix(".toml"), entry
-
-
-def check_ready(recipe: RunRecipe) -> None:
-    """Whether this machine can carry a recipe, before anything is loaded.
-
-    Raises:
-        UsageError: there is no GPU, or the model is not here; says what to do.
-    """
-    if recipe.simulated:
-        return
-    if recipe.estimate.device == "GPU" and not gpu_devices():
-        small = f"demo/{recipe.domain}/{recipe.name.rpartition('/')[2]}"
-        same = f"{small} is the same method at a size for a CPU, and " if small in recipe_names() else ""
-        raise UsageError(
-            f"{recipe.name} needs a GPU and this machine has none; {same}`whale-baselines plan "
-            f"{recipe.name}` says what it takes"
-        )
-    from whale_bench.models.folder import model_folder
-
-    kind, _, model = str(recipe.agent["model"]).partition("/")
-    if kind in ("local", "vllm") and model != "smollm2":  # which is fetched when missing
-        there = Path(recipe.agent.get("directory") or ".") / model
-        model_folder(kind, str(there) if there.is_dir() else model)
-
-
-def gpu_devices() -> list[Path]:
-    """The GPUs that this machine shows; asks no library."""
-    return sorted(Path("/dev").glob("nvidia[0-9]*"))

@@ -17,6 +17,9 @@ the one before it.
 Where a server's answers before and after a change are compared, those before are in `served.json` beside the
 metrics, so that the first hand-over after a resume is checked like any other.
 
+Where a disk has damaged the newest checkpoint, the run goes on from the one before: a finished step is
+made anew from its recorded rollouts, and taken only if it comes out with the same weights, bit by bit.
+
 `metrics.jsonl` has a line for each finished step. Verification happens inside a rollout, so "sample"
 has its seconds, too.
 
@@ -40,7 +43,7 @@ from whale_baselines.recipe import Recipe
 from whale_baselines.sampler import SamplerState, draw
 from whale_baselines.sequences import Admitted, admit
 from whale_baselines.trainer import METRICS, STATE, Trainer, Update
-from whale_baselines.training_charges import reserve, settle, settle_earlier
+from whale_baselines.training_charges import repeat, reserve, settle, settle_earlier
 from whale_bench.ledger import Ledger
 from whale_bench.models.base import Reloadable, Remembering, names_weights
 from whale_bench.models.folder import hash_folder
@@ -88,7 +91,7 @@ class Phase:
                 "vllm/PATH can"
             )
         self.checkpoints.check_space(self.trainer.checkpoint_bytes)
-        found = self.checkpoints.latest()
+        found = self.checkpoints.newest_whole()
         if found is None:
             if hash_folder(base) != self.trainer.base_id:
                 raise UsageError(f"{base} is not what the trainer was made from, {self.trainer.base_id}")
@@ -102,6 +105,8 @@ class Phase:
             self._check_same(found)
             self.trainer.restore(found.folder)
             self._now = found
+            for line in _lines_after(self.metrics, found.state.step):
+                self._redo(line)
         _mend(self.metrics, self.now)
         if self.ledger is not None:
             settle_earlier(self.ledger, *self.now)
@@ -127,11 +132,8 @@ class Phase:
         admitted = admit(rollouts)
         watch.lap("admit")
         attempt = reserve(self.ledger, state.step + 1) if self.ledger is not None else 0
-        update = self.trainer.update(admitted.rows, step=state.step)
+        after, update, line = self._update(rollouts, admitted, sampler)
         watch.lap("train")
-        reward = sum(one.verdict.reward for one in rollouts) / len(rollouts)
-        after = _advance(state, admitted, update, sampler, (*state.rewards, reward)[-recipe.window :])
-        line = _line(after, admitted, update, reward)
         line |= {"seconds": watch.seconds, "accelerators": self.trainer.accelerators}
         self._now = self._save(after, folder, changed=update.updates > 0, line=line)
         if self.ledger is not None:
@@ -150,8 +152,45 @@ class Phase:
             )
         return line
 
+    def _update(
+        self, rollouts: Sequence[Rollout], admitted: Admitted, sampler: SamplerState
+    ) -> tuple[TrainingState, Update, dict[str, Any]]:
+        """Trains; the state after the step, what it did, and the step's line of metrics."""
+        state = self.now.state
+        update = self.trainer.update(admitted.rows, step=state.step)
+        reward = sum(one.verdict.reward for one in rollouts) / len(rollouts)
+        rewards = (*state.rewards, reward)[-self.recipe.window :]
+        after = _advance(state, admitted, update, sampler, rewards)
+        return after, update, _line(after, admitted, update, reward)
+
+    def _redo(self, line: dict[str, Any]) -> None:
+        """Makes a finished step anew, whose checkpoint is damaged or gone.
+
+        Raises:
+            UsageError: its rollouts are not all there, or it comes out with other weights; says what to do.
+        """
+        folder, state = self.now
+        batch, sampler = draw(self.ids, state.sampler, self.recipe.prompts)
+        rollouts = self.player.recorded(batch)
+        if rollouts is None or line["step"] != state.step + 1:
+            problem = f"the checkpoint of step {line['step']} is damaged or gone, and so are rollouts of it"
+            raise UsageError(self.checkpoints.way_out(problem))
+        _check_on_policy(rollouts, state)
+        after, update, made = self._update(rollouts, admit(rollouts), sampler)
+        kept = {name: line[name] for name in ("seconds", "accelerators")}
+        changed, expected = update.updates > 0, line["weights_id"]
+        self._now = self._save(after, folder, changed=changed, line=made | kept, expected=expected)
+        if self.ledger is not None:
+            repeat(self.ledger, line)
+
     def _save(
-        self, state: TrainingState, source: Path, *, changed: bool, line: dict[str, Any] | None
+        self,
+        state: TrainingState,
+        source: Path,
+        *,
+        changed: bool,
+        line: dict[str, Any] | None,
+        expected: str | None = None,
     ) -> Checkpoint:
         """The checkpoint of a finished step; unchanged weights are copied as they are from `source`."""
 
@@ -164,7 +203,7 @@ class Phase:
             if line is not None:
                 (folder / STATE / METRICS).write_bytes(msgspec.json.encode(line) + b"\n")
 
-        return self.checkpoints.save(state, fill)
+        return self.checkpoints.save(state, fill, expected=expected)
 
     async def _hand_over(self) -> None:
         """Makes the backend serve the newest checkpoint.
@@ -283,6 +322,12 @@ def _reasons(rollouts: Sequence[Rollout]) -> str:
     found = [one.stop_condition for one in rollouts]
     often = sorted(set(found), key=lambda reason: (-found.count(reason), reason))[:3]
     return ", ".join(f"{found.count(reason)} ended as {reason!r}" for reason in often)
+
+
+def _lines_after(path: Path, step: int) -> list[dict[str, Any]]:
+    """Metrics of finished steps after a checkpoint's: there are some only where later ones were lost."""
+    lines = {line["step"]: line for line in read_lines(path)}
+    return [lines[number] for number in sorted(lines) if number > step]
 
 
 def _mend(path: Path, now: Checkpoint) -> None:

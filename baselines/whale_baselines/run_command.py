@@ -20,7 +20,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from whale_baselines.commands import LABEL, print_plan
 from whale_baselines.history import FILE, History, Made, Point
 from whale_baselines.plan import plan_of
-from whale_baselines.recipes import RunRecipe, check_ready
+from whale_baselines.readiness import check_ready
+from whale_baselines.recipes import RunRecipe
 from whale_baselines.run_recipe import OpenOperators, recipe_in, run_recipe
 from whale_baselines.tracking import Trackers
 from whale_envs.errors import UsageError

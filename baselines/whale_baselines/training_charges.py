@@ -6,7 +6,7 @@
 The key is `train:STEP`, the purpose "weight". A step is finished when its checkpoint is there, so a kill
 between that and its settlement is made up for by `settle_earlier`, from the line in the checkpoint; an
 update that a kill cut short is closed as interrupted. However often a run is killed, each finished step is
-charged once.
+charged once. A finished step that is made anew, as its checkpoint was damaged, counts as executed only.
 
 Device seconds count sampling and training, as both run on the same accelerators one after the other.
 
@@ -39,6 +39,13 @@ def settle(ledger: Ledger, attempt: int, line: dict[str, Any]) -> None:
         line: the step's metrics, with its seconds of sampling and training.
     """
     ledger.settle(f"{_PREFIX}{line['step']}", attempt, charge_of_step(line))
+
+
+def repeat(ledger: Ledger, line: dict[str, Any]) -> None:
+    """Notes that a finished step was made anew."""
+    key = f"{_PREFIX}{line['step']}"
+    if key in ledger.settled_keys():
+        ledger.repeat(key, ledger.reserve(key, PURPOSE, again=True), charge_of_step(line))
 
 
 def settle_earlier(ledger: Ledger, folder: Path, state: TrainingState) -> None:

@@ -3,9 +3,9 @@
     matrix = read_matrix(bundle.read(CROSSPLAY, MOST_CROSSPLAY))
     matrix.scores[0][0].mean, matrix.partner
 
-`whale-baselines crossplay RUN` writes `crossplay.json` into the run's folder: every kept weights with every
-accepted harness on dev. `pack` takes it along; pages show it as *reported, not verified*, for the rollouts of
-it are no part of a bundle.
+`whale-baselines crossplay RUN` writes `crossplay/matrix.json` into the run's folder: every kept weights with
+every accepted harness on dev. `pack` takes it along; pages show it as *reported, not verified*, for its
+rollouts are no part of a bundle.
 
 Not covered: whether it is true.
 """
@@ -16,11 +16,15 @@ import msgspec
 from msgspec import Meta
 
 CROSSPLAY = "crossplay.json"
+"""Its place in a bundle."""
+OF_RUN = "crossplay/matrix.json"
+"""Its place in a run's folder."""
 MOST_CROSSPLAY = 2**23
 """Of its bytes."""
 
 _Id = Annotated[str, Meta(min_length=1, max_length=512)]
 _Share = Annotated[float, Meta(ge=0.0, le=1.0)]
+_Rise = Annotated[float, Meta(ge=-1.0, le=1.0)]
 _Ids = Annotated[tuple[_Id, ...], Meta(min_length=1, max_length=256)]
 
 
@@ -37,6 +41,16 @@ class Cell(_Strict, frozen=True, kw_only=True):
     high: _Share
 
 
+class Gap(_Strict, frozen=True, kw_only=True):
+    """A mean difference over examples."""
+
+    examples: Annotated[int, Meta(ge=1, le=2**53)]
+    mean: _Rise
+    stderr: _Share
+    low: _Rise
+    high: _Rise
+
+
 class Matrix(_Strict, frozen=True, kw_only=True):
     """Every saved weights with every accepted harness."""
 
@@ -47,6 +61,8 @@ class Matrix(_Strict, frozen=True, kw_only=True):
     scores: tuple[tuple[Cell, ...], ...]
     partner: Annotated[dict[_Id, _Id], Meta(max_length=256)]
     """The harness that each weights had in the run."""
+    gap: Gap | None
+    """How much better weights do with their own harness than with the others."""
 
 
 def read_matrix(data: bytes) -> Matrix:

@@ -44,7 +44,7 @@ from whale_leaderboard.layout import (
     RunCard,
     Track,
 )
-from whale_leaderboard.matrix import CROSSPLAY, read_matrix
+from whale_leaderboard.matrix import CROSSPLAY, OF_RUN, read_matrix
 from whale_leaderboard.packing import first_events, read_ledger, write_ordered
 from whale_leaderboard.report import Finding, Refusal
 from whale_leaderboard.rows import charged_of, digest_of
@@ -275,7 +275,7 @@ class _Packer:
     def _write_crossplay(self) -> None:
         """Takes along the matrix of the first run that has one."""
         for store in self.stores:
-            path = store.folder / CROSSPLAY
+            path = store.folder / OF_RUN
             if path.is_file() and not path.is_symlink():
                 try:
                     matrix = read_matrix(path.read_bytes())

@@ -101,14 +101,39 @@ def test_a_damaged_checkpoint_is_refused_with_a_way_out(base, root):
     data[-1] ^= 1
     weights.write_bytes(data)
     with pytest.raises(
-        UsageError, match=r"is damaged: .*; the run cannot go on from it: begin a new one; step-000001"
+        UsageError, match=r"is damaged: .*; the run cannot go on from it: begin a new one; step-000001 in"
     ):
         checkpoints.latest()
     (root / "step-000002" / "trainer" / "state.json").write_text("{")
-    with pytest.raises(UsageError, match=r"state.json: cannot be read: .*begin a new one"):
+    with pytest.raises(UsageError, match=r"step-000002 is damaged: .*begin a new one"):
         checkpoints.latest()
+    assert checkpoints.newest_whole().state.step == 1
     shutil.rmtree(root / "step-000002")
     assert checkpoints.latest().state.step == 1
+
+
+def test_where_all_are_damaged_there_is_no_way_on(base, root):
+    checkpoints = Checkpoints(root, 1)
+    checkpoints.save(state(1), lambda folder: copy_model(base, folder))
+    (root / "step-000001" / "trainer" / "more.bin").write_bytes(b"x")
+    with pytest.raises(UsageError, match=r"trainer/more.bin is not what was written; .*: begin a new one$"):
+        checkpoints.newest_whole()
+
+
+def test_a_damaged_checkpoint_is_replaced_only_by_the_weights_that_it_had(base, root):
+    checkpoints = Checkpoints(root, 2)
+    for step in (1, 2):
+        made = checkpoints.save(state(step), lambda folder: copy_model(base, folder))
+    (made.folder / "model.safetensors").write_bytes(b"half")
+    checkpoints.newest_whole()
+    before = names(root)
+    with pytest.raises(UsageError, match=r"and the run had sha256:0: .* begin a new one; step-000001 in"):
+        checkpoints.save(state(2), lambda folder: copy_model(base, folder), expected="sha256:0")
+    assert names(root) == before
+    assert checkpoints.newest_whole().state.step == 1
+    expected = made.state.weights_id
+    assert checkpoints.save(state(2), lambda folder: copy_model(base, folder), expected=expected) == made
+    assert Checkpoints(root, 2).latest() == made
 
 
 def test_too_little_room_is_said_before_anything_is_trained(root, monkeypatch):

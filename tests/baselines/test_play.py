@@ -45,6 +45,8 @@ class NoisyOracle(FolderBackend):
     """Token ids of the gold action, or of a random one; a pure function of the request."""
 
     fixture = True
+    chance = 0.8
+    """Of the gold action."""
 
     def __init__(self, folder, fails=()):
         super().__init__("fake/oracle", hash_folder(folder), load_tokenizer(folder), 4096, 400)
@@ -60,7 +62,7 @@ class NoisyOracle(FolderBackend):
         if number in self.fails:
             raise InfrastructureError("the server went away")
         rng = random.Random(request.seed)
-        text = request.host.oracle_action() if rng.random() < 0.8 else request.host.random_action(rng)
+        text = request.host.oracle_action() if rng.random() < self.chance else request.host.random_action(rng)
         ids = (*self.encode(text), 2)
         usage = Usage(len(request.prompt_ids), len(ids))
         return Generation(text=text, prompt_ids=request.prompt_ids, sampled_ids=ids, usage=usage)

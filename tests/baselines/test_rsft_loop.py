@@ -245,7 +245,10 @@ def test_a_step_that_accepts_nothing_counts_and_leaves_weights_and_optimizer_alo
     assert (line["accepted"], line["updates"], line["loss"], line["empty"]) == (0, 0, None, True)
     assert line["total"]["rollouts"] == 12
     first, second = (files_of(tmp_path / "checkpoints" / f"step-00000{n}") for n in (1, 2))
-    assert {name for name in first if first[name] != second[name]} == {"trainer/state.json"}
+    assert {name for name in first if first[name] != second[name]} == {
+        "trainer/state.json",
+        "trainer/sha256.json",
+    }
 
 
 def test_no_example_returns_within_an_epoch_over_phases(base, tmp_path):
@@ -422,3 +425,100 @@ def test_an_update_that_a_kill_cut_short_is_executed_and_not_charged(base, tmp_p
         ends = [(e.kind, e.key, e.attempt) for e in ledger.events() if e.kind != "reserve"]
         assert ledger.executed()["weight"].rollouts == 0
     assert ends == [("interrupted", "train:1", 1), ("settle", "train:1", 2)]
+
+
+class Kept(Recorded):
+    """Remembers what it played over launches, as a run's folder does."""
+
+    def __init__(self, backend, kept):
+        super().__init__(backend)
+        self.kept = kept
+
+    async def play(self, batch):
+        self.kept.update((one.key, one) for one in await super().play(batch))
+        return self.recorded(batch)
+
+    def recorded(self, batch):
+        keys = list(keys_of(batch, RECIPE.samples))
+        return [self.kept[key] for key in keys] if self.kept.keys() >= set(keys) else None
+
+
+def launch(base, root, kept, until, recipe=RECIPE):
+    phase = phase_of(base, root, recipe=recipe)
+    phase.player = Kept(phase.backend, kept)
+    lines = go(phase, base, until)
+    return phase, lines
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def flip(path):
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+DAMAGES = {
+    "a bit of the weights": lambda folder: flip(folder / "model.safetensors"),
+    "half of the moments": lambda folder: cut(folder / "trainer" / "optimizer.pt"),
+    "the trainer's counters": lambda folder: (folder / "trainer" / "rsft.json").unlink(),
+    "half of the state": lambda folder: cut(folder / "trainer" / "state.json"),
+    "all of it": shutil.rmtree,
+}
+
+
+@pytest.fixture(scope="module")
+def trained(base, tmp_path_factory):
+    """A run of three steps with updates, and its rollouts."""
+    torch.set_num_threads(1)
+    root, kept = tmp_path_factory.mktemp("trained") / "run", {}
+    launch(base, root, kept, 3)
+    return root, kept
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_step_whose_checkpoint_is_damaged_is_made_anew_to_the_bit(base, trained, tmp_path, damage):
+    """And the next step is what it would have been; what was charged stays, the work counts as executed."""
+    root, kept = tmp_path / "run", dict(trained[1])
+    shutil.copytree(trained[0], root)
+    newest = root / "checkpoints" / "step-000003"
+    before, charged, steps = files_of(newest), charged_of(root), steps_of(root)
+    DAMAGES[damage](newest)
+    phase, lines = launch(base, root, kept, 3)
+    assert lines == []
+    assert files_of(newest) == before
+    assert (charged_of(root), steps_of(root)) == (charged, steps)
+    assert phase.backend.weights_id == phase.now.state.weights_id
+    with Ledger(root / "ledger.sqlite", readonly=True) as ledger:
+        assert [event.key for event in ledger.events() if event.kind == "repeated"] == ["train:3"]
+    assert Checkpoints(root / "checkpoints", 2).latest() == phase.now
+
+
+def test_where_a_step_cannot_be_made_anew_the_way_out_is_told_and_nothing_changes(base, trained, tmp_path):
+    root, kept = tmp_path / "run", dict(trained[1])
+    shutil.copytree(trained[0], root)
+    flip(root / "checkpoints" / "step-000003" / "model.safetensors")
+    lost = next(key for key in reversed(kept))
+    with pytest.raises(
+        UsageError, match=r"step 3 is damaged or gone, and so are .*begin a new one; step-000002"
+    ):
+        launch(base, root, {key: one for key, one in kept.items() if key != lost}, 3)
+    key = next(key for key, one in reversed(kept.items()) if one.verdict.reward)
+    other = {**kept, key: rollout_of(segment((5, 6), (7, 2)), key=key, weights_id=kept[key].weights_id)}
+    for _ in range(2):  # and again, as nothing was changed
+        with pytest.raises(
+            UsageError, match=r"does not repeat a step to the bit; .* step-000002 in .* is whole"
+        ):
+            launch(base, root, other, 3)
+    phase, _ = launch(base, root, kept, 3)
+    assert phase.now.state.step == 3
+
+
+def test_a_finished_step_is_never_forgotten_for_want_of_an_older_checkpoint(base, tmp_path):
+    kept, recipe = {}, changed(keep_last=1)
+    launch(base, tmp_path / "run", kept, 2, recipe)
+    flip(tmp_path / "run" / "checkpoints" / "step-000002" / "model.safetensors")
+    with pytest.raises(UsageError, match=r"step-000002 is damaged: .*: begin a new one"):
+        launch(base, tmp_path / "run", kept, 2, recipe)

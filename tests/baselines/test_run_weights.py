@@ -1,28 +1,24 @@
-"""Recipes that train, through the one run path: the command, a real SIGKILL, hand-offs, what is kept."""
+"""Recipes that train, through the one run path: the command, hand-offs, what is kept, cross-play."""
 
 import asyncio
 import importlib.util
 import json
-import os
-import random
 import re
-import signal
-import subprocess
-import sys
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from bench_fakes import lines, wait_for
+from bench_fakes import lines
 from test_play import NoisyOracle
 from tiny_model import write_folder
 from typer.testing import CliRunner
 from whale_baselines.alternate import Iterated
-from whale_baselines.checkpoint import Checkpoints
 from whale_baselines.cli import app
-from whale_baselines.crossplay import crossplay
+from whale_baselines.comparison_page import write_comparison
+from whale_baselines.crossplay import crossplay, matrix_of
+from whale_baselines.crossplay_page import gap_of
 from whale_baselines.history import History, harness_of
 from whale_baselines.proposers.mutate import Mutate
 from whale_baselines.real_operators import real_operators
@@ -37,7 +33,6 @@ from whale_bench.models.folder import hash_folder
 from whale_bench.store import RunStore
 from whale_envs.errors import InfrastructureError, UsageError
 
-COMMAND = [sys.executable, "-m", "whale_baselines.cli"]
 RECIPE = """
 [agent]
 domain = "chess_puzzles"
@@ -72,7 +67,6 @@ test = 2
 [estimate]
 device = "CPU"
 """
-KILLS = int(os.environ.get("WHALE_KILLS", "2"))
 WEIGHTS_ONLY = {
     'kind = "fixed"': 'kind = "weight_only"',
     "epochs = 1.0\niterations = 2\nsearch_after_last = true\n": "",
@@ -99,54 +93,6 @@ def recipe_at(path, base, changes=()):
         text = text.replace(old, new)
     path.write_text(text)
     return path
-
-
-def launch(*words):
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        [*COMMAND, *map(str, words)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment,
-    )
-
-
-def test_a_whole_run_of_a_real_model_survives_kills_and_charges_each_rollout_once(base, tmp_path):
-    file, folder, rng = recipe_at(tmp_path / "whale.toml", base), tmp_path / "run", random.Random(5)
-    expected, hits = 4 + 4 * 4 + 2 * (3 + 4) + 4, 0
-    words = ("run", file, "--out", folder)
-    for number in range(1, KILLS + 1):
-        target = max(1, int(expected * number * rng.uniform(0.5, 0.8) / KILLS))
-        with launch(*words) as process:
-            wait_for(lambda target=target: lines(folder) >= target, process, seconds=300)
-            process.kill()
-            process.communicate()
-        hits += process.returncode == -signal.SIGKILL
-        words = ("resume", folder)
-    assert hits >= KILLS // 2
-    with launch(*words) as process:
-        told, problem = process.communicate(timeout=300)
-    assert process.returncode == 0, problem
-    assert "parameters" in told
-    assert (folder / "summary.json").exists()
-    history = History(folder, readonly=True)
-    assert [(m.kind, m.cycle, m.number) for m in history.moves] == [
-        (kind, cycle, n) for cycle in (1, 2) for kind in ("train", "search") for n in (1, 2)
-    ]
-    with Ledger(folder / "ledger.sqlite", readonly=True) as ledger:
-        ledger.audit()
-        assert ledger.open_reservations() == []
-        settled = [event.key for event in ledger.events() if event.kind == "settle"]
-        charged = {purpose: charge.rollouts for purpose, charge in ledger.charged().items()}
-    assert len(settled) == len(set(settled))
-    assert sorted(key for key in settled if key.startswith("train:")) == [f"train:{n}" for n in (1, 2, 3, 4)]
-    records = [record.key for record in RunStore.open(folder).rollouts()]
-    assert set(records) == {key for key in settled if key.split(":")[0] in charged}
-    assert charged["weight"] == 16
-    # Nothing was verified, so the weights are the base's, and the last search phase knew them already.
-    assert {m.weights_id for m in history.moves} == {hash_folder(base)}
-    assert Checkpoints(folder / "checkpoints", 2).latest().state.empty == 4
 
 
 def test_explain_says_what_it_takes_and_makes_nothing(base, tmp_path):
@@ -210,25 +156,54 @@ def test_the_weights_of_evaluated_agents_outlive_their_checkpoints(base, tmp_pat
     assert lines(folder) == before
 
 
-def test_every_kept_weights_play_with_every_accepted_harness_once(base, tmp_path):
+class Helps(Mutate):
+    """From its first candidate on the model finds every move, so that this candidate is accepted."""
+
+    def __init__(self, backend):
+        super().__init__()
+        self.backend = backend
+
+    async def propose(self, brief):
+        self.backend.chance = 1.0
+        return await super().propose(brief)
+
+
+def test_every_kept_weights_play_with_every_accepted_harness_once_and_no_budget_has_it(base, tmp_path):
     file = recipe_at(tmp_path / "whale.toml", base, {"every_steps = 0": 'every_steps = 0\nkeep = "points"'})
-    folder = tmp_path / "run"
-    points = [point for point in run(file, folder, base).points if point.split == "dev"]
-    before = lines(folder)
+    folder, backend = tmp_path / "run", NoisyOracle(base)
+    backend.chance = 0.0
+    operators = partial(real_operators, backend=backend, proposer=Helps(backend))
+    asyncio.run(run_recipe(load_recipe(str(file)), folder, operators=operators))
+    points = [point for point in History(folder, readonly=True).points if point.split == "dev"]
+    with Ledger(folder / "ledger.sqlite", readonly=True) as ledger:
+        before = lines(folder), ledger.charged()
     done = CliRunner().invoke(app, ["crossplay", str(folder)])
     assert done.exit_code == 0, done.exception
+    assert re.search(r"Co-adaptation gap, .* 95% interval over 2 examples \[", done.output)
     pairs = {(point.weights_id, point.harness_id) for point in points}
     size = len({weights for weights, _ in pairs}) * len({harness for _, harness in pairs})
-    assert lines(folder) == before + (size - len(pairs)) * 4  # what the run had evaluated is not played again
+    assert size > len(pairs)
+    apart = folder / "crossplay"
+    assert lines(apart) == (size - len(pairs)) * 4  # what the run had evaluated is not played again
     matrix = asyncio.run(crossplay(folder))
-    assert lines(folder) == before + (size - len(pairs)) * 4
+    assert lines(apart) == (size - len(pairs)) * 4
     for point in points:
         row, column = matrix.weights.index(point.weights_id), matrix.harnesses.index(point.harness_id)
         assert matrix.scores[row][column] == point.score
-    assert f"{matrix.scores[0][0].mean:.1%}" in (folder / "crossplay.html").read_text()
+    assert f"{matrix.scores[0][0].mean:.1%}" in (apart / "index.html").read_text()
+    assert matrix_of(folder) == matrix
+    write_comparison([folder], tmp_path / "page.html")
+    assert gap_of(matrix) in (tmp_path / "page.html").read_text()
     with Ledger(folder / "ledger.sqlite", readonly=True) as ledger:
         ledger.audit()
+        assert (lines(folder), ledger.charged()) == before
+    with Ledger(apart / "ledger.sqlite", readonly=True) as ledger:
+        ledger.audit()
         assert ledger.open_reservations() == []
+        assert ledger.charged()["dev"].rollouts == lines(apart)
+    (apart / "matrix.json").write_text("{")
+    with pytest.raises(UsageError, match=r"matrix.json: cannot be read: .*; `crossplay` writes it anew"):
+        matrix_of(folder)
 
 
 class Killed(BaseException):

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from whale_baselines.crossplay import write_crossplay
-from whale_baselines.curves import CrossPlay
+from whale_baselines.curves import cross_play
 from whale_leaderboard.layout import About
 
 from whale_bench import Agent, EvalPlan, Task, evaluate, rollout
@@ -104,10 +103,10 @@ def spent_run(folder: Path, harness_file: Path) -> Path:
         ("sha256:" + "cd" * 32, Honest.weights_id),
         ("sha256:" + "11" * 32, "sha256:" + "22" * 32),
     )
-    scores = tuple(tuple(mean_at_k([[1.0, 0.0], [float(a == b), 0.0]]) for b in range(2)) for a in range(2))
-    partner = dict(zip(weights, harnesses, strict=True))
-    matrix = CrossPlay(weights=weights, harnesses=harnesses, scores=scores, partner=partner)
-    write_crossplay(matrix, folder, folder / "crossplay.html")
+    means = [[[0.5, float(a == b) / 2] for b in range(2)] for a in range(2)]
+    matrix = cross_play(weights, harnesses, means, dict(zip(weights, harnesses, strict=True)))
+    (folder / "crossplay").mkdir()
+    (folder / "crossplay" / "matrix.json").write_bytes(msgspec.json.encode(matrix))
     return folder
 
 
@@ -247,7 +246,6 @@ class Forger:
 
     def claim_what_follows(self) -> None:
         """Makes the claimed score that of the rollouts."""
-        from whale_bench.statistics import mean_at_k
 
         rows = [json.loads(line) for line in self.lines("test.jsonl")]
         rewards = [[row["verdict"]["reward"] for row in rows[i : i + 8]] for i in range(0, len(rows), 8)]

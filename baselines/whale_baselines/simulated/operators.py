@@ -222,22 +222,34 @@ class SimulatedEvaluator:
         }
 
     async def evaluate(self, pair: Pair, harness: Harness, split: str) -> Evaluation:
-        key = f"{split}:{pair.weights_id}:{pair.harness_id}"
+        key = _evaluation(split, pair)
         rollouts = self.samples * len(self.world.difficulty[split])
 
         def make() -> EvaluationLine:
             weights, mechanisms = self.trainer.weights(pair.weights_id), read_source(harness)
-            rng = rng_of(key, self.seed)
-            means = score(self.world, weights, mechanisms, rng, split=split, samples=self.samples)
             return EvaluationLine(
                 key=key,
                 rollouts=rollouts,
-                score=score_of(means.tolist()),
+                score=evaluated(
+                    self.world, weights, mechanisms, pair, split, samples=self.samples, seed=self.seed
+                ),
                 truth=truth(self.world, weights, mechanisms, split),
             )
 
         done = self._books[split].once(key, rollouts, make)
         return Evaluation(done.score, done.rollouts)
+
+
+def evaluated(
+    world: World, weights: Weights, harness: Mechanisms, pair: Pair, split: str, *, samples: int, seed: int
+) -> Score:
+    """The score of an agent on a split, from the draws that belong to this agent. Pure."""
+    rng = rng_of(_evaluation(split, pair), seed)
+    return score_of(score(world, weights, harness, rng, split=split, samples=samples).tolist())
+
+
+def _evaluation(split: str, pair: Pair) -> str:
+    return f"{split}:{pair.weights_id}:{pair.harness_id}"
 
 
 def weights_id_of(weights: Weights) -> str:

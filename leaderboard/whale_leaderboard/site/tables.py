@@ -226,7 +226,7 @@ def matrix_of(matrix: Matrix) -> dict[str, Any]:
         for weights, cells in zip(matrix.weights[:MOST_CROSSED], matrix.scores, strict=False)
     ]
     left_out = len(matrix.weights) - len(rows), len(matrix.harnesses) - len(columns)
-    return {"columns": columns, "rows": rows, "left_out": left_out}
+    return {"columns": columns, "rows": rows, "gap": matrix.gap, "left_out": left_out}
 
 
 def points_of(report: Report) -> list[dict[str, Any]]:

@@ -100,6 +100,10 @@ def _score(value: float | None) -> str:
     return "–" if value is None else f"{value:.4f}"
 
 
+def _rise(value: float) -> str:
+    return f"{value:+.4f}"
+
+
 def _money(value: float | None) -> str:
     return "unknown" if value is None else f"${value:,.2f}"
 

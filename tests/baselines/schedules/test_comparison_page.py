@@ -5,14 +5,19 @@ import shutil
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from playwright.async_api import async_playwright
 from runs import SMALL, recipe_in
 from typer.testing import CliRunner
+from whale_baselines.chart import Curve, chart, mean_curve, ticks
 from whale_baselines.cli import app
-from whale_baselines.curves import budget_curve
+from whale_baselines.curves import CurvePoint, budget_curve
 from whale_baselines.history import History
 from whale_baselines.run_recipe import run_recipe
 from whale_baselines.simulated.opening import simulated_operators
+
+from whale_bench.statistics import Score
 
 AXE_RUN = """async () => {
   const found = await window.axe.run();
@@ -46,6 +51,7 @@ async def test_the_page_draws_every_evaluation_and_can_be_read_by_all(tmp_path):
             curves = await page.eval_on_selector_all(
                 "polyline", "found => found.map(f => f.getAttribute('points'))"
             )
+            await page.click("summary")
             told = await page.inner_text("main")
             assert await page.evaluate("document.scrollingElement.scrollWidth - innerWidth") <= 0
             await page.evaluate(axe)
@@ -64,3 +70,26 @@ async def test_the_page_draws_every_evaluation_and_can_be_read_by_all(tmp_path):
         assert sorted(heights, reverse=True) == [heights[n] for n in by_score]
         for point in points:
             assert re.search(rf"{point.rollouts:,}\s+{point.score.mean:.1%}", told)
+
+
+def curve(*points):
+    return Curve(0, 0, [CurvePoint(at, Score(mean, 0.0, mean, mean)) for at, mean in points])
+
+
+def test_the_mean_of_seeds_is_where_all_have_a_score_and_never_early():
+    one, other = curve((10, 0.2), (30, 0.4)), curve((20, 0.6), (25, 0.8), (40, 1.0))
+    assert mean_curve([one, other]) == [(20, 0.4), (25, 0.5), (30, pytest.approx(0.6))]
+    assert mean_curve([one, curve()]) == []
+    drawn = chart([one, other], ["whale"])
+    assert (drawn.count("curve s0 seed"), drawn.count("curve s0 mean")) == (2, 1)
+    assert chart([one], ["whale"]).count("<polyline") == 1
+
+
+@given(st.integers(1, 10**9))
+def test_ticks_are_round_numbers_within_the_axis(most):
+    found = ticks(most)
+    assert found[0] == 0
+    assert found[-1] <= most
+    assert len(found) <= 10
+    assert most < 10 or len(found) >= 3
+    assert all(str(tick).strip("0")[1:] in ("", "5") or len(str(tick).rstrip("0")) <= 2 for tick in found)

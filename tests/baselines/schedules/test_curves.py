@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from whale_baselines.curves import (
-    CrossPlay,
     best_on_test,
     budget_curve,
+    cross_play,
     outcome_of,
     phase_lengths,
     score_at,
@@ -15,7 +15,7 @@ from whale_baselines.curves import (
 from whale_baselines.history import History, Pair, Point
 from whale_baselines.schedule import Entry
 
-from whale_bench.statistics import Score
+from whale_bench.statistics import Score, paired
 from whale_envs.errors import UsageError
 
 
@@ -106,17 +106,19 @@ def test_phase_lengths_are_those_that_came_out():
     ]
 
 
-def test_the_co_adaptation_gap_is_own_less_others():
-    table = CrossPlay(
-        weights=("w0", "w1"),
-        harnesses=("h0", "h1"),
-        scores=((score(0.3), score(0.2)), (score(0.4), score(0.8))),
-        partner={"w0": "h0", "w1": "h1"},
-    )
-    gap = table.gap()
-    assert gap.mean == pytest.approx((0.1 + 0.4) / 2)
-    assert gap.low < 0.1 < 0.4 < gap.high
-    alone = CrossPlay(weights=("w0",), harnesses=("h0",), scores=((score(0.3),),), partner={"w0": "h0"})
-    assert alone.gap() is None
-    with pytest.raises(UsageError, match="1 weights and 2 harnesses needs a score of each"):
-        CrossPlay(weights=("w0",), harnesses=("h0", "h1"), scores=((score(0.3),),), partner={})
+def test_the_co_adaptation_gap_is_own_less_others_by_example():
+    means = [[[0.3, 0.5], [0.2, 0.2]], [[0.4, 0.6], [0.8, 1.0]]]
+    table = cross_play(("w0", "w1"), ("h0", "h1"), means, {"w0": "h0", "w1": "h1"})
+    assert table.scores[1][0].mean == pytest.approx(0.5)
+    by_example = paired([(0.2 + 0.4) / 2, (0.2 + 0.6) / 2], [(0.3 + 0.8) / 2, (0.5 + 1.0) / 2])
+    assert table.gap == by_example
+    assert table.gap.mean == pytest.approx(0.3)
+    assert cross_play(("w0",), ("h0",), [[[0.3]]], {"w0": "h0"}).gap is None
+    with pytest.raises(UsageError, match="1 weights and 2 harnesses needs means of each"):
+        cross_play(("w0",), ("h0", "h1"), [[[0.3]]], {})
+    with pytest.raises(ValueError, match="shorter"):
+        cross_play(("w0",), ("h0", "h1", "h2"), [[[0.3], [0.1, 0.2], [0.4]]], {"w0": "h0"})
+
+
+def test_weights_whose_partner_is_not_played_have_no_gap():
+    assert cross_play(("w0",), ("h0", "h1"), [[[0.3], [0.4]]], {"w0": "h9"}).gap is None

@@ -13,6 +13,7 @@ import whale_baselines.simulated
 from hypothesis import given
 from hypothesis import strategies as st
 from runs import recipe_in, run
+from whale_baselines.curves import outcome_of
 from whale_baselines.history import History, harness_of
 from whale_baselines.recipes import load_recipe
 from whale_baselines.simulated.operators import read_source, source_of
@@ -26,14 +27,14 @@ FIXED = ("whale_e0.2_i2", "whale_e0.2_i6", "whale_e0.6_i2", "whale", "whale_e1.0
 
 
 @cache
-def best(name):
-    """True scores on test of each seed's best agent."""
-    return [study(load_recipe(f"simulated/{name}"), seed).best for seed in SEEDS]
+def selected(name):
+    """Scores on test of each seed's agent that dev selects."""
+    return [study(load_recipe(f"simulated/{name}"), seed).selected_on_dev for seed in SEEDS]
 
 
 def beats(a, b):
     """Whether a's mean over the seeds is above b's by two standard errors of the paired difference."""
-    differences = np.subtract(best(a), best(b))
+    differences = np.subtract(selected(a), selected(b))
     return differences.mean() > 2 * differences.std(ddof=1) / len(differences) ** 0.5
 
 
@@ -54,7 +55,7 @@ def test_sixteen_times_the_first_stage_buys_stagewise_next_to_nothing():
     """Why: the skills settle at what h0 opens, those of closed mechanisms fade, and no training follows."""
     recipe = load_recipe("simulated/stagewise")
     short = replace(recipe, schedule=replace(recipe.schedule, total_epochs=0.25))
-    assert fmean(best("stagewise")) - fmean(study(short, seed).best for seed in SEEDS) < 0.05
+    assert fmean(selected("stagewise")) - fmean(study(short, seed).selected_on_dev for seed in SEEDS) < 0.05
     skills = {"closed": ([], []), "open": ([], [])}
     for seed in SEEDS:
         world, rng = World.draw(seed), np.random.default_rng(seed)
@@ -105,7 +106,7 @@ def lucky_share(iterations, phases=12):
 def test_adaptive_lands_near_the_best_fixed_schedule():
     """It has most of the gain of the best fixed one, which nobody knows beforehand, and beats their mean."""
     base = fmean(truth(w, w.weights, w.harness) for w in map(World.draw, SEEDS))
-    found, fixed = fmean(best("adaptive_whale")), {name: fmean(best(name)) for name in FIXED}
+    found, fixed = fmean(selected("adaptive_whale")), {name: fmean(selected(name)) for name in FIXED}
     assert found - base > 0.8 * (max(fixed.values()) - base)
     assert found > fmean(fixed.values())
     assert sum(value > found for value in fixed.values()) <= 2
@@ -130,14 +131,18 @@ def test_no_schedule_is_named_where_the_learner_is():
             assert word not in code.lower(), f"{name} knows {word}"
 
 
-def test_the_study_makes_the_moves_of_a_real_run(tmp_path):
+def test_the_study_makes_the_moves_and_has_the_scores_of_a_real_run(tmp_path):
     recipe = recipe_in(tmp_path)
     run(recipe, tmp_path / "run")
-    made = History(tmp_path / "run", readonly=True).moves
-    found = study(recipe, recipe.recipe.seed).entries
-    assert [(m.kind, m.cycle, m.number, m.signal, m.rollouts) for m in made] == [
-        (e.kind, e.cycle, e.number, e.signal, e.rollouts) for e in found
+    history = History(tmp_path / "run", readonly=True)
+    found = study(recipe, recipe.recipe.seed)
+    assert [(m.kind, m.cycle, m.number, m.signal, m.rollouts) for m in history.moves] == [
+        (e.kind, e.cycle, e.number, e.signal, e.rollouts) for e in found.entries
     ]
+    outcome = outcome_of(history)
+    assert found.dev == outcome.selected.score.mean
+    assert found.selected_on_dev == outcome.selected_on_dev.mean
+    assert found.best_on_test == outcome.best_on_test.mean
 
 
 def test_a_run_is_marked_as_a_fixture_wherever_a_reader_looks(tmp_path):
