@@ -124,6 +124,7 @@ def _joined(rows: str) -> Any:
 
 
 FILTERS: Mapping[str, Any] = {
-    "count": _count, "score": _score, "rise": _rise, "money": _money, "words": _words, "short": _short, "joined": _joined,
+    "count": _count, "score": _score, "rise": _rise, "money": _money, "words": _words,
+    "short": _short, "joined": _joined,
 }  # fmt: skip
 """How numbers and names are written."""
