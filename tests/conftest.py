@@ -3,6 +3,7 @@
 import gc
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
 
 settings.register_profile("whale", derandomize=True, deadline=None, database=None)
 settings.load_profile("whale")
+
+# A suite that a script starts in the background is told to ignore interrupts, and so would be every process
+# that a test means to interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).resolve().parent.parent
 
