@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from whale_leaderboard.sampled import gives_tool_calls, is_final, unsampled
 
-from whale_bench.engine import _clean, _segment
+from whale_bench import replies
 from whale_bench.models.base import Generation, Message, Request
 from whale_bench.models.openai_reply import ChatReader
 from whale_bench.plan import EvalPlan
@@ -25,7 +25,7 @@ specials = st.sampled_from(["", "<|im_end|>", "<s>", "<end_of_turn>", "<|eot_id|
 
 
 def segment_of(generation: Generation) -> Segment:
-    return _segment(REQUEST, _clean(generation))
+    return replies.segment_of(REQUEST, replies.cleaned(generation))
 
 
 @given(st.lists(st.tuples(thoughts, words, specials), max_size=6))

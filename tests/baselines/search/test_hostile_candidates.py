@@ -47,9 +47,9 @@ def read(body):
 def candidates(port):
     """By kind: the source, the status that it gets, and words of the reason."""
     kinds = {
-        "reads files": ("won = bool(_OS.open('/etc/hosts', 0))", "scored"),
+        "reads files": ("won = bool(_OS.open('/etc/hosts', 0))", "invalid"),
         "reads our data": (
-            "for folder in _SYSTEM.path:\n    won = won or 'whale_envs' in _OS.listdir(folder)", "scored"
+            "for folder in _SYSTEM.path:\n    won = won or 'whale_envs' in _OS.listdir(folder)", "invalid"
         ),
         "reads frames": (
             "frame = _SYSTEM._getframe()\nwhile frame:\n"
@@ -57,21 +57,21 @@ def candidates(port):
             "    frame = frame.f_back", "invalid"
         ),
         "reads objects": (
-            "won = any(hasattr(one, 'gold') for one in _IMPORT('g' + 'c').get_objects())", "scored"
+            "won = any(hasattr(one, 'gold') for one in _IMPORT('g' + 'c').get_objects())", "invalid"
         ),
         "opens a socket": (
-            f"_IMPORT('sock' + 'et').create_connection(('127.0.0.1', {port}), 1)\nwon = True", "scored"
+            f"_IMPORT('sock' + 'et').create_connection(('127.0.0.1', {port}), 1)\nwon = True", "invalid"
         ),
-        "forks": ("won = _OS.fork() >= 0", "scored"),
-        "starts a program": ("won = _OS.system('true') == 0", "scored"),
+        "forks": ("won = _OS.fork() >= 0", "invalid"),
+        "starts a program": ("won = _OS.system('true') == 0", "invalid"),
         "exits": ("_OS._exit(0)", "invalid"),
         "hangs": ("while True:\n    pass", "invalid"),
-        "takes 10 GB": ("_BAD.append(bytearray(10**10))\nwon = True", "scored"),
+        "takes 10 GB": ("_BAD.append(bytearray(10**10))\nwon = True", "invalid"),
         "patches": (
             "base = _SYSTEM.modules['whale_bench.harness.base']\n"
-            "base.BaseHarness.read = lambda self, reply, view: base.Act('e2e4')", "scored"
+            "base.BaseHarness.read = lambda self, reply, view: base.Act('e2e4')", "invalid"
         ),
-        "floods": ("for _ in range(20):\n    print('x' * 10**6)", "scored"),
+        "floods": ("for _ in range(20):\n    print('x' * 10**6)", "invalid"),
         "changes its view": ("view.observation += ' '", "invalid"),
         "answers otherwise when asked twice": ("_BAD.append(1)\nwon = len(_BAD) % 2 == 0", "invalid"),
     }  # fmt: skip

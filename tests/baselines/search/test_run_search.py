@@ -114,7 +114,7 @@ async def test_agents_are_evaluated_on_dev_and_the_selected_one_on_test(file, tm
     assert seen == sorted([*history.moves, *history.points], key=seen.index)
     charged, _ = accounts(folder)
     found = {purpose: charge.rollouts for purpose, charge in charged.items()}
-    assert found == {"harness": 64, "smoke": 1, "dev": 96, "test": 24}
+    assert found == {"harness": 64, "smoke": 1, "dev": 96, "test": 96}
     before, after = (point for point in history.points if point.split == "dev")
     assert after.harness_id == history.pair.harness_id != before.harness_id
     dev = [record for key, record in recorded(folder).items() if key.startswith("dev:")]
