@@ -3,6 +3,7 @@
 import asyncio
 import importlib
 import json
+import re
 import types
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,6 @@ from whale_bench.harness.reach import COMPUTE, reaches
 from whale_envs import DOMAINS, load_examples
 
 PARENT = '''"""A parent."""
-import re
 from typing import ClassVar
 
 class Harness(BaseHarness):
@@ -312,6 +312,15 @@ def test_o39_a_branch_on_part_of_an_examples_text_is_found() -> None:
         [finding] = holds_answers(source, examples)
         assert "goes by text of a scored example" in finding.message
     assert holds_answers(f"x = {part!r}", examples) == []
+
+
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_o39_thresholds_and_parts_of_words_are_no_branch_on_an_example(domain: str) -> None:
+    examples = scored(domain)
+    for number in (100, 128, 200, 256, 300, 400, 500, 512, 600, 800, 1_000, 1_024, 2_048, 4_096, 10_000):
+        assert holds_answers(f"x = len(y) > {number}", examples) == []
+    part = next(example.id[-8:] for example in examples if re.search(r"\d{3}", example.id[-8:]))
+    assert holds_answers(f"x = {part!r} in y", examples) == []
 
 
 @pytest.mark.parametrize("domain", DOMAINS)

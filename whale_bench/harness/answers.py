@@ -6,7 +6,7 @@
 Read off the syntax tree's literals, so that neither formatting nor comments matter. Found are:
 
 - the text (question, problem, position) of an example;
-- a comparison with, or a key of, text that stands in one or two of the examples only;
+- a comparison with, or a key of, words that stand in one or two of the examples only;
 - solutions of three examples or more, each long enough not to be there by chance;
 - eight chess moves or more in one container: a table to play from;
 - eight constants or more in one container, most of them solutions.
@@ -83,7 +83,14 @@ def _branches(literals: list[_Literal], examples: Sequence[Example], texts: list
         special = len(said) >= _SHORTEST_BRANCH or _NAME.search(literal.text)
         if not literal.branch or not special or len(examples) <= _MOST_SHARED:
             continue
-        held = [index for index, own in enumerate(texts) if any(said in text for text in own)]
+        # A short text is looked for as whole words, for parts of words stand anywhere by chance.
+        edge = r"(?<!\w)", r"(?!\w)"
+        words = re.compile(re.escape(said).join(edge if len(said) < _SHORTEST_BRANCH else ("", "")))
+        held = [
+            index
+            for index, own in enumerate(texts)
+            if said == examples[index].id or any(map(words.search, own[:-1]))
+        ]
         if 1 <= len(held) <= _MOST_SHARED:
             return literal.line, f"goes by text of a scored example: {said!r:.60}"
     return None
@@ -126,7 +133,9 @@ def _literals(tree: ast.Module) -> Iterator[_Literal]:
         branches |= {id(part) for part in _deciding(node)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str | int | float):
-            yield _Literal(node.lineno, str(node.value), id(node) in branches)
+            # A number that decides is a threshold; what it is compared with is seldom an example.
+            deciding = isinstance(node.value, str) and id(node) in branches
+            yield _Literal(node.lineno, str(node.value), deciding)
 
 
 def _deciding(node: ast.AST) -> Iterable[ast.AST]:

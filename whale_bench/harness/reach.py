@@ -96,11 +96,16 @@ class _Names:
 
     def value(self, node: ast.AST) -> Any:
         """What a chain of attributes of an imported module is; None where that is not known."""
-        if isinstance(node, ast.Name):
-            return _module(self.modules.get(node.id, ""))
-        if isinstance(node, ast.Attribute):
-            return getattr(self.value(node.value), node.attr, None)
-        return None
+        names: list[str] = []
+        while isinstance(node, ast.Attribute):  # a chain may be longer than the stack is deep
+            names.append(node.attr)
+            node = node.value
+        found: Any = _module(self.modules.get(node.id, "")) if isinstance(node, ast.Name) else None
+        for name in reversed(names):
+            if found is None:
+                return None
+            found = getattr(found, name, None)
+        return found
 
 
 def _of_node(node: ast.AST, known: _Names) -> Iterator[_Found]:

@@ -86,7 +86,8 @@ class Workspace:
             text = await self._call(name, _object(arguments))
         except Refused as reason:
             text = refused = f"[{reason}]"
-        except (OSError, ValueError) as error:  # a path that no file can have, a disk that is full
+        # A path that no file can have, a disk that is full, a source that no tool here can walk.
+        except (OSError, ValueError, RecursionError, MemoryError) as error:
             text = refused = f"[{name[:80]} failed: {type(error).__name__}: {error}]"[:400]
         raw = text.encode("utf-8", "replace")
         if len(raw) > RESULT_BYTES:

@@ -6,6 +6,8 @@
 A session is logged first and settled then. One that a kill left between the two is settled by the next
 launch; one that was not logged is bought anew, and what it had used is marked as unknown.
 
+A proposer that dies of itself has held an empty session: it is recorded, and the search goes on.
+
 Not covered: what a proposer does with its brief; whether what it proposes runs.
 """
 
@@ -23,7 +25,7 @@ from whale_baselines.search.recipe import SearchRecipe
 from whale_baselines.search.sources import clean
 from whale_bench.ledger import Charge
 from whale_bench.text import scrub, scrub_all
-from whale_envs.errors import InfrastructureError
+from whale_envs.errors import InfrastructureError, UsageError
 from whale_envs.seeding import derive_seed
 
 
@@ -51,8 +53,14 @@ class Sessions:
         attempt = ledger.reserve(key, "harness")
         try:
             session = await self.proposer.propose(brief)
+        except Exception as error:
+            if isinstance(error, (UsageError, InfrastructureError)):
+                ledger.fail(key, attempt, Charge(unpriced=True))  # nobody knows what it had used
+                raise
+            problem = f"the proposer died: {type(error).__name__}: {error}"[:500]
+            session = Session((), Charge(unpriced=True), problem)
         except BaseException:
-            ledger.fail(key, attempt, Charge(unpriced=True))  # nobody knows what it had used
+            ledger.fail(key, attempt, Charge(unpriced=True))
             raise
         event = self._recorded(phase, iteration, session)
         transcript = Transcript(self.proposer.name, event.problem, session.transcript)

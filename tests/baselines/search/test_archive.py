@@ -124,6 +124,15 @@ def test_examples_in_docstrings_hold():
     assert doctest.testmod(sources).failed == doctest.testmod(acceptance).failed == 0
 
 
+def test_trees_of_any_depth_and_numbers_of_any_size_have_an_id():
+    deep = "def f(x):\n    if x:\n        y = 0\n" + "    elif x:\n        y = 1\n" * 1_500
+    sources_ = [deep, deep + "z = 1", "x = " + "+".join("1" * 900), "x" + ".y" * 900, "x = 0x" + "f" * 9_000]
+    ids = [tree_id(source) for source in sources_]
+    assert len(set(ids)) == len(ids)
+    assert all(one.startswith("tree:") for one in ids)
+    assert len({tree_id(f"x = {value}") for value in ("1", "1.0", "True", "'1'", "b'1'", "1j", "None")}) == 7
+
+
 def test_trees_tell_formatting_from_content():
     assert tree_id("x = 1\n# a\n") == tree_id("x = (\n    1)")
     assert tree_id("x = 1") != tree_id("x = 2")

@@ -23,6 +23,7 @@ from search_fakes import (
 )
 from whale_baselines.search.archive import read_archive
 
+from whale_bench.ledger import Ledger
 from whale_envs import load_examples
 from whale_envs.errors import InfrastructureError, UsageError
 
@@ -161,6 +162,27 @@ async def test_a_proposer_with_nothing_or_too_much_costs_its_iteration(tmp_path)
     assert accepted.name == "h0"
 
 
+class Dies(Scripted):
+    """In its first session."""
+
+    async def propose(self, brief):
+        if brief.iteration == 2:
+            raise RecursionError("too deep")
+        return await super().propose(brief)
+
+
+async def test_a_proposer_that_dies_has_held_an_empty_session(tmp_path):
+    deep = told(0.9, "a", "\n\ndef f(x):\n    if x:\n        y = 0\n" + "    elif x:\n        y = 1\n" * 400)
+    lines, accepted = await search(tmp_path / "run", Dies([deep]), 3)
+    assert lines[1]["problem"] == "the proposer died: RecursionError: too deep"
+    assert (accepted.name, accepted.source) == ("h1", deep)
+    again, _ = await search(tmp_path / "run", Dies([deep]), 3)
+    assert again == []
+    with Ledger(tmp_path / "run" / "ledger.sqlite", readonly=True) as ledger:
+        assert ledger.charged()["harness"].unpriced
+        assert ledger.open_reservations() == []
+
+
 async def test_the_paired_rule_samples_the_promising_and_accepts(tmp_path):
     recipe = recipe_of(rule="paired", most_samples=8, planned=3, false_accept=0.2, examples=24)
     lines, accepted = await search(
@@ -226,7 +248,6 @@ async def test_an_outage_is_no_failed_candidate(tmp_path):
 
 
 async def test_a_session_that_was_logged_is_charged_after_a_kill(tmp_path, monkeypatch):
-    from whale_bench.ledger import Ledger
 
     settle = Ledger.settle
 
