@@ -74,9 +74,7 @@ def told_of(archive, name):
     return {str(path.relative_to(folder)) for path in folder.rglob("*")}
 
 
-async def test_a_kill_before_a_flagged_harness_leaves_the_folder_changes_nothing(
-    tmp_path, monkeypatch
-):
+async def test_a_kill_before_a_flagged_harness_leaves_the_folder_changes_nothing(tmp_path, monkeypatch):
     def dies(self, changed):
         if any(self.candidates[name].status == "flagged" for name in changed):
             raise Killed
