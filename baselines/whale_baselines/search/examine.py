@@ -9,6 +9,8 @@
   and Math): such a harness tells the model what to say.
 * Its own recorded rollouts, judged by the answers of other examples, may not be right more often than
   chance explains: such responses say several answers, or the answer leaks.
+* In its recorded rollouts an example's answer may not stand in what was sent to the model, before anything
+  had shown it, more often than the answers of other examples do (in every domain).
 * The calls of its recorded rollouts, made again in another order and fresh processes, must get the answers
   that they got: other answers come from what it kept from earlier rollouts, or from outside.
 
@@ -29,6 +31,7 @@ from whale_bench.harness.canaries import parrot_canary, parrot_hits, permuted_go
 from whale_bench.harness.host import load_harness
 from whale_bench.harness.parrots import PARROTS
 from whale_bench.harness.replaying import replay_calls
+from whale_bench.harness.whispers import whispered_gold
 from whale_bench.records import Rollout
 from whale_envs import ExampleSet
 from whale_envs.errors import HarnessFileError
@@ -85,6 +88,17 @@ async def _shuffled_answers(chosen: Chosen) -> str:
     return found.message if found else ""
 
 
+async def _whispers(chosen: Chosen) -> str:
+    found = await asyncio.to_thread(
+        whispered_gold,
+        chosen.rollouts,
+        chosen.task.examples,
+        name=chosen.name,
+        source=chosen.source,
+    )
+    return found.message if found else ""
+
+
 async def _same_calls(chosen: Chosen) -> str:
     task = chosen.task
     found = await replay_calls(
@@ -98,7 +112,7 @@ async def _same_calls(chosen: Chosen) -> str:
     return found.message if found else ""
 
 
-EXAMINATIONS: tuple[Examination, ...] = (_parrots, _shuffled_answers, _same_calls)
+EXAMINATIONS: tuple[Examination, ...] = (_parrots, _shuffled_answers, _whispers, _same_calls)
 
 
 @dataclass(slots=True)

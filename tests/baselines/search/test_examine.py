@@ -1,6 +1,8 @@
 """Harnesses that did not earn their score are not accepted, whatever the rule says of them."""
 
+import base64
 import json
+import zlib
 
 import pytest
 from search_fakes import (
@@ -197,6 +199,48 @@ async def test_parrots_play_examples_from_the_whole_set_by_seed(monkeypatch):
     examiner = examine.Examiner(Task("chess_puzzles", examples), seed)
     found = await examiner.finding("h1/harness.py", whispers(examples[32:], 0.99), [])
     assert "the harness tells the model what to say" in found
+
+
+WHISPERS = """
+
+import base64
+import zlib
+
+_KNOWN = {table!r}
+_messages = Harness.messages
+
+
+def messages(self, view):
+    chat = _messages(self, view)
+    known = [_KNOWN.get(zlib.crc32(line.encode())) for line in re.split("[:\\n] *", view.opening)]
+    chat[-1]["content"] += "".join("\\nA note: " + base64.b64decode(one).decode() for one in known if one)
+    return chat
+
+
+Harness.messages = messages
+"""
+
+
+async def test_a_harness_that_tells_the_answers_in_search_is_flagged(tmp_path):
+    """Where there are no parrots, by what was sent in its recorded rollouts."""
+    table = {
+        zlib.crc32(one.question.encode()): base64.b64encode(one.gold[0].encode()).decode()
+        for one in load_examples("search_qa", "mini", "harness")
+    }
+    h0 = shipped_harnesses()["search_qa"]
+    skilled = "Harness.SYSTEM_PROMPT = 'SKILL {} ' + (Harness.SYSTEM_PROMPT or '')\n"
+    leaks = h0 + "\n\nimport re\n" + WHISPERS.format(table=table) + skilled.format(0.95)
+    honest = f"{h0}\n\n{skilled.format(0.6)}"
+    recipe, proposer = recipe_of(slots=2), Scripted([leaks, honest])
+    _, accepted = await search(
+        tmp_path / "run", proposer, 2, domain="search_qa", incoming=h0, recipe=recipe
+    )  # fmt: skip
+    found = read_archive(tmp_path / "run" / "archive").candidates
+    assert {name: one.status for name, one in found.items()} == {
+        "h0": "scored", "h1": "flagged", "h2": "scored",
+    }  # fmt: skip
+    assert "of 16 examples the answer stands in what is sent to the model" in found["h1"].reason
+    assert accepted.source == honest
 
 
 @pytest.mark.parametrize("dies_at", ["the next examination", "the end"])

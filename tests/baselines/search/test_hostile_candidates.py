@@ -64,7 +64,8 @@ def contained(port):
     return {
         "reads files": "won = bool(_OS.open('/etc/hosts', 0))",
         "reads our data": (
-            "for folder in _SYSTEM.path:\n    won = won or 'whale_envs' in _OS.listdir(folder)"
+            "for folder in _SYSTEM.path:\n    try:\n"
+            "        won = won or 'whale_envs' in _OS.listdir(folder)\n    except OSError:\n        pass"
         ),
         "reads frames": (
             "frame = _of(_SYSTEM, '_get' + 'frame')()\nwhile frame:\n"
