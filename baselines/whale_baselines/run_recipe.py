@@ -9,6 +9,7 @@
         history.jsonl           every move and evaluation (history.py)
         harnesses/              sources of accepted harnesses
         archive/                of the search: every candidate (search/archive.py)
+        archive.jsonl           its log (search/log.py)
         checkpoints/            of training, with metrics.jsonl (rsft_loop.py)
         weights/                of evaluated agents, as far as `keep` of [dev] says (serving.py)
         ledger.sqlite           the account

@@ -7,7 +7,8 @@ The model reads, writes and checks through `Workspace` until it stops calling to
 What it does wrong is bounded by rule, recorded in the session, and never raised:
 
 * no tool call while slots are empty: told so, `REMINDERS` times, then the session ends;
-* the same call over and over: refused from the third time, and the session ends at the sixth;
+* the same call over and over with no accepted write in between: refused from the third time, and the session
+  ends at the sixth;
 * `Limits`: replies, bytes read, wall seconds;
 * a server that fails after the backend's own retries, a refusal, a prompt too long: the session ends.
 
@@ -46,7 +47,7 @@ from whale_envs.seeding import derive_seed
 
 REMINDERS = 2
 REFUSED_FROM, ENDED_AT = 3, 6
-"""Times that the same call is made."""
+"""Times that the same call is made since a write was accepted."""
 WARNED_AT = 5
 """Replies left from which on a session is told how many there are."""
 _SAMPLING = Sampling(temperature=1.0, top_p=1.0, top_k=0)
@@ -257,6 +258,8 @@ class _Talk:
             else:
                 text = await self._space.call(name, arguments)
                 self._log.append(self._space.log[-1])
+                if name == "write" and not self._space.log[-1]["refused"]:
+                    self._forget_looks()
             results.append(Message("tool", text, tool_call_id=str(call.get("id") or "")))
         if 0 < left <= WARNED_AT and self._space.empty:
             told = (
@@ -264,6 +267,10 @@ class _Talk:
             )
             results[-1] = msgspec.structs.replace(results[-1], content=results[-1].content + told)
         return results
+
+    def _forget_looks(self) -> None:
+        """What was read or checked may be otherwise after a write; the same write twice stays the same."""
+        self._made = Counter({key: n for key, n in self._made.items() if key.startswith("write ")})
 
     def _remind(self, reply: Generation) -> str:
         """What to say to a reply without a call; nothing where the session is over."""

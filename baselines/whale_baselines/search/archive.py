@@ -8,8 +8,8 @@ It persists over the phases of a run, and each phase sees the earlier ones. Harn
 in the order of the log. One that is the same as an earlier one, up to formatting and comments, is found by
 its syntax tree. Scores belong to a harness under a `ScoreKey`: weights, examples and conditions.
 
-The folder is for people and proposers to read, see `pages.py`; it is written anew from the log where a
-kill left it behind.
+The folder is for people and proposers to read, see `pages.py`; it is written anew from the log, which
+stands beside it, where a kill left it behind. The log alone knows what a flagged harness scored.
 
 Not covered: which harness is accepted (`acceptance.py`); runs with two writers.
 """
@@ -41,7 +41,12 @@ from whale_bench.records import Rollout
 from whale_bench.statistics import Score, mean_at_k
 from whale_envs.errors import InfrastructureError, UsageError
 
-LOG = "events.jsonl"
+
+def log_path(folder: Path) -> Path:
+    """Of an archive's log, which stands beside the folder: it has the scores of flagged harnesses too, and
+    proposers read the folder.
+    """
+    return folder.with_name(f"{folder.name}.jsonl")
 
 
 @dataclass(slots=True)
@@ -242,7 +247,7 @@ class Archive(State):
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UsageError(f"{folder}: cannot be made into an archive: {error}") from error
-        self._log = open_log(folder / LOG)
+        self._log = open_log(log_path(folder))
         for event in self._log.records:
             self.apply(event)
         self._write(list(self.candidates))
@@ -286,10 +291,10 @@ def read_archive(folder: Path) -> State:
     Raises:
         UsageError: there is no archive, or it is damaged.
     """
-    if not (folder / LOG).is_file():
-        raise UsageError(f"{folder} is no archive of a search: there is no {LOG} in it")
+    if not log_path(folder).is_file():
+        raise UsageError(f"{folder} is no archive of a search: there is no {log_path(folder).name} beside it")
     state = State()
-    for event in open_log(folder / LOG, readonly=True).records:
+    for event in open_log(log_path(folder), readonly=True).records:
         state.apply(event)
     return state
 

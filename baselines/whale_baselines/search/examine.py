@@ -9,27 +9,36 @@
   and Math): such a harness tells the model what to say.
 * Its own recorded rollouts, judged by the answers of other examples, may not be right more often than
   chance explains: such responses say several answers, or the answer leaks.
+* In its recorded rollouts an example's answer may not stand in what was sent to the model, before anything
+  had shown it, more often than the answers of other examples do (in every domain).
+* The calls of its recorded rollouts, made again in another order and fresh processes, must get the answers
+  that they got: other answers come from what it kept from earlier rollouts, or from outside.
 
 They cost nothing in rollouts. Parrots are no target agent, as the scripted replies of `check_harness` are
-not, and the rollouts under shuffled answers were charged when they were played.
+not, and the recorded rollouts were charged when they were played.
 
-Not covered: what `canaries.py` does not hear; incoming harnesses, which nobody here accepted.
+Not covered: what `canaries.py` does not hear and `replaying.py` does not see; incoming harnesses, which
+nobody here accepted.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from whale_bench.engine import Task
 from whale_bench.harness.canaries import parrot_canary, parrot_hits, permuted_gold
 from whale_bench.harness.host import load_harness
 from whale_bench.harness.parrots import PARROTS
+from whale_bench.harness.replaying import replay_calls
+from whale_bench.harness.whispers import whispered_gold
 from whale_bench.records import Rollout
+from whale_envs import ExampleSet
 from whale_envs.errors import HarnessFileError
+from whale_envs.seeding import derive_rng
 
 EXAMPLES = 64
-"""Most examples that the parrots play."""
+"""Most examples that the parrots play, drawn by seed from all that candidates are scored on."""
 
 SECONDS = 900.0
 """Wall time of an examination, hundreds of times what one takes; a harness that needs more hangs."""
@@ -45,6 +54,8 @@ class Chosen(NamedTuple):
     """All that it was scored by."""
     task: Task
     seed: int
+    shown: ExampleSet[Any]
+    """Those of the task's examples that parrots play."""
     reference: Mapping[str, frozenset[str]]
     """What parrots do under h0; empty in a domain without parrots."""
 
@@ -53,11 +64,10 @@ Examination: TypeAlias = Callable[[Chosen], Awaitable[str]]
 
 
 async def _parrots(chosen: Chosen) -> str:
-    task = chosen.task
     found = await parrot_canary(
         chosen.source,
-        task.domain,
-        task.examples[:EXAMPLES],
+        chosen.task.domain,
+        chosen.shown,
         name=chosen.name,
         seed=chosen.seed,
         reference=chosen.reference,
@@ -78,7 +88,31 @@ async def _shuffled_answers(chosen: Chosen) -> str:
     return found.message if found else ""
 
 
-EXAMINATIONS: tuple[Examination, ...] = (_parrots, _shuffled_answers)
+async def _whispers(chosen: Chosen) -> str:
+    found = await asyncio.to_thread(
+        whispered_gold,
+        chosen.rollouts,
+        chosen.task.examples,
+        name=chosen.name,
+        source=chosen.source,
+    )
+    return found.message if found else ""
+
+
+async def _same_calls(chosen: Chosen) -> str:
+    task = chosen.task
+    found = await replay_calls(
+        chosen.source,
+        task.domain,
+        chosen.rollouts,
+        name=chosen.name,
+        token_budget=task.token_budget,
+        seed=chosen.seed,
+    )
+    return found.message if found else ""
+
+
+EXAMINATIONS: tuple[Examination, ...] = (_parrots, _shuffled_answers, _whispers, _same_calls)
 
 
 @dataclass(slots=True)
@@ -102,7 +136,8 @@ class Examiner:
         """
         if self._reference is None:
             self._reference = await self._under_h0()
-        chosen = Chosen(name, source, rollouts, self.task, self.seed, self._reference)
+        shown = drawn(self.task.examples, self.seed)
+        chosen = Chosen(name, source, rollouts, self.task, self.seed, shown, self._reference)
         try:
             async with asyncio.timeout(SECONDS):
                 for examination in EXAMINATIONS:
@@ -118,5 +153,12 @@ class Examiner:
         domain = self.task.domain
         if domain not in PARROTS:
             return {}
-        examples = self.task.examples[:EXAMPLES]
-        return await parrot_hits(load_harness(domain), domain, examples, seed=self.seed, marked=True)
+        shown = drawn(self.task.examples, self.seed)
+        return await parrot_hits(load_harness(domain), domain, shown, seed=self.seed, marked=True)
+
+
+def drawn(examples: ExampleSet[Any], seed: int) -> ExampleSet[Any]:
+    """Those that the parrots play, in their order; the same of a search, whatever the candidate."""
+    rng = derive_rng("examination", seed)
+    numbers = sorted(rng.sample(range(len(examples)), min(EXAMPLES, len(examples))))
+    return ExampleSet((examples[number] for number in numbers), name=examples.name)

@@ -1,6 +1,6 @@
 """The archive's log: what happened in a search, one event a line, never changed.
 
-    log = open_log(Path("runs/search/archive/events.jsonl"))
+    log = open_log(Path("runs/search/archive.jsonl"))
     log.append(Ended(phase=1, iteration=1, accepted="h0"))
 
 What a kill can do to it, and what is a damaged file, is as `JsonLines` says. Events hold no reference

@@ -4,7 +4,6 @@
         README.md                   what is where
         lineage.md                  every harness: parents, status, score, hypothesis
         frontier.json               of each phase's last iteration: accepted, frontier
-        events.jsonl                the log
         harnesses/h3/harness.py     the source
         harnesses/h3/about.json     parents, hypothesis, status and reason, scores with intervals
         harnesses/h3/WEIGHTS/outcomes.jsonl             success and turns of each example
@@ -15,9 +14,13 @@ Examples have numbers, in the order of their set; an example's id is a hash over
 and stands nowhere here, nor do its groups, which may tell of the answer. A trajectory holds what the
 model was sent and sampled, and what the environment showed: nothing of the reference.
 
+A harness that was flagged did not earn its score, so none of it is here: no score, outcomes, trajectories.
+They are in the log beside the folder and in the run's rollouts.
+
 Not covered: a page for browsers, see `lineage.py`.
 """
 
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -32,7 +35,7 @@ from whale_bench.store import write_whole
 from whale_bench.text import scrub, scrub_all
 
 if TYPE_CHECKING:
-    from whale_baselines.search.archive import Candidate, State
+    from whale_baselines.search.archive import Candidate, Samples, State
 
 MOST_FAILURES, MOST_SUCCESSES = 32, 8
 """Trajectories of a harness that are written, evenly spread over the examples."""
@@ -62,6 +65,7 @@ def write_candidate(folder: Path, candidate: "Candidate") -> None:
     place = folder / "harnesses" / candidate.name
     place.mkdir(parents=True, exist_ok=True)
     _write(place / "harness.py", candidate.source)
+    samples = _told(candidate)
     proposal = candidate.proposal
     scores = [
         {
@@ -73,7 +77,7 @@ def write_candidate(folder: Path, candidate: "Candidate") -> None:
             "turns": found.mean_turns,
             "metrics": found.metrics,
         }
-        for key, found in candidate.samples.items()
+        for key, found in samples.items()
     ]
     about = {
         "name": candidate.name,
@@ -89,7 +93,10 @@ def write_candidate(folder: Path, candidate: "Candidate") -> None:
         "scores": scores,
     }
     _write(place / "about.json", _json(about))
-    for key, found in candidate.samples.items():
+    for key in candidate.samples.keys() - samples.keys():
+        if (there := score_folder(folder, candidate.name, key)).exists():
+            shutil.rmtree(there)
+    for key, found in samples.items():
         lines = [
             {
                 "example": number,
@@ -191,7 +198,7 @@ def _lineage(state: "State") -> Iterator[str]:
         yield "| Name | Iteration | Parents | Status | Success | Turns | Hypothesis |"
         yield "| --- | --- | --- | --- | --- | --- | --- |"
         for one in state.candidates.values():
-            found = one.samples.get(begun.key)
+            found = _told(one).get(begun.key)
             if one.phase != phase and found is None:
                 continue
             score = f"{found.score.mean:.1%} [{found.score.low:.1%}, {found.score.high:.1%}]" if found else ""
@@ -206,6 +213,11 @@ def _lineage(state: "State") -> Iterator[str]:
             )
             yield "| " + " | ".join(_cell(cell) for cell in cells) + " |"
         yield ""
+
+
+def _told(candidate: "Candidate") -> "Mapping[ScoreKey, Samples]":
+    """What readers of the folder may know of a harness's rollouts."""
+    return {} if candidate.status == "flagged" else candidate.samples
 
 
 def _cell(text: str) -> str:

@@ -229,6 +229,40 @@ async def test_one_that_loops_on_a_tool_is_ended(tmp_path: Path) -> None:
     assert ["you have made this call" in text for text in told] == [False, False, True, True, True]
 
 
+def looks_and_writes(rounds: int, source: Callable[[int], str]) -> list[Calls]:
+    looks = [
+        ("run_check", {"path": "workspace/slot_1.py"}),
+        ("read", {"path": "workspace/slot_1.py"}),
+        ("search", {"text": "round", "path": "workspace"}),
+        ("list", {"path": "workspace"}),
+    ]
+    return [step for n in range(rounds) for step in ([slot(1, source(n))], looks)]
+
+
+async def test_a_slot_that_was_written_again_may_be_looked_at_again(tmp_path: Path) -> None:
+    rounds = ENDED_AT + 1
+    steps = looks_and_writes(rounds, lambda n: f"def round {n}:\n")  # no Python: a check of it is quick
+    session, server = await run_messages(tmp_path, messages_script([*steps, [slot(2), slot(3)], []]))
+    assert session.problem == ""
+    told = [
+        [block["content"] for block in request["messages"][-1]["content"]]
+        for request in server.requests[2 : 2 * rounds + 1 : 2]
+    ]
+    assert all(f"def round {n}:" in read for n, (_, read, _, _) in enumerate(told))
+    assert all(check.startswith("slot_1.py") for check, *_ in told)
+    assert "you have made this call" not in json.dumps(server.requests[-1]["messages"])
+
+
+async def test_the_same_source_again_and_a_refused_write_open_no_new_looks(tmp_path: Path) -> None:
+    same, _ = await run_messages(
+        tmp_path, messages_script(looks_and_writes(9, lambda _: "def same:\n")), Limits(sessions=1)
+    )
+    assert f"made the same call {ENDED_AT} times: write" in same.problem
+    steps = [[slot(1, "def same:\n")], *looks_and_writes(9, lambda n: " " * (n + 1))[: 2 * ENDED_AT]]
+    refused, _ = await run_messages(tmp_path, messages_script(steps), Limits(sessions=1))
+    assert f"made the same call {ENDED_AT} times: run_check" in refused.problem
+
+
 async def test_one_that_never_ends_is_ended_and_warned_before(tmp_path: Path) -> None:
     def wander(payload: dict[str, Any], number: int) -> Any:
         return message(tool_use("search", {"text": f"word {number}"}, f"t{number}"), stop="tool_use")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import chess
 from whale_baselines.play import Jobs
-from whale_baselines.search.archive import Archive
+from whale_baselines.search.archive import Archive, log_path
 from whale_baselines.search.proposal import Proposal, Session
 from whale_baselines.search.recipe import SearchRecipe
 from whale_baselines.search.search import HarnessSearch
@@ -184,9 +184,9 @@ def recorded(folder):
 
 
 def texts(folder: Path) -> dict[str, str]:
-    """Every file of an archive."""
+    """Every file of an archive, and its log."""
     return {
         str(path.relative_to(folder)): path.read_text()
         for path in sorted(folder.rglob("*"))
         if path.is_file()
-    }
+    } | {"the log": log_path(folder).read_text()}

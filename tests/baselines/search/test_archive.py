@@ -50,13 +50,13 @@ def test_a_log_that_was_torn_anywhere_keeps_its_whole_events_and_goes_on(tmp_pat
 
 
 def test_a_log_damaged_in_its_middle_is_refused(tmp_path):
-    path = tmp_path / "events.jsonl"
+    path = tmp_path / "a.jsonl"
     log = open_log(path)
     for event in EVENTS:
         log.append(event)
     path.write_bytes(path.read_bytes().replace(b'"scored"', b'"skored"'))
-    with pytest.raises(DataError, match=r"events.jsonl:2: cannot be read"):
-        Archive(tmp_path)
+    with pytest.raises(DataError, match=r"a.jsonl:2: cannot be read"):
+        Archive(tmp_path / "a")
     with pytest.raises(UsageError, match="is no archive"):
         read_archive(tmp_path / "elsewhere")
 
@@ -68,8 +68,7 @@ def test_a_folder_that_a_kill_left_behind_is_written_anew(tmp_path):
     archive.append(Refused(name="h0", phase=1, iteration=1, status="invalid", reason="half a pair: \ud800"))
     assert archive.candidates["h0"].reason == "half a pair: ?"
     expected = texts(tmp_path / "a")
-    (tmp_path / "b").mkdir()
-    (tmp_path / "b" / "events.jsonl").write_bytes((tmp_path / "a" / "events.jsonl").read_bytes())
+    (tmp_path / "b.jsonl").write_bytes((tmp_path / "a.jsonl").read_bytes())
     Archive(tmp_path / "b")
     assert texts(tmp_path / "b") == expected
 

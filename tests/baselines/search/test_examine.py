@@ -1,5 +1,9 @@
 """Harnesses that did not earn their score are not accepted, whatever the rule says of them."""
 
+import base64
+import json
+import zlib
+
 import pytest
 from search_fakes import (
     Killed,
@@ -17,6 +21,7 @@ from whale_baselines.search.archive import Archive, read_archive
 from whale_baselines.search.log import Ended
 from whale_baselines.search.proposal import Proposal
 
+from whale_bench.engine import Task
 from whale_bench.harness.host import shipped_harnesses
 from whale_envs import Verdict, load_examples, math_python
 
@@ -42,6 +47,9 @@ async def test_a_harness_that_tells_the_moves_is_flagged_and_the_next_best_taken
     by_name = {one.name: one for one in proposer.briefs[2].known}
     assert (by_name["h2"].status, by_name["h2"].score) == ("flagged", None)
     assert not {one.harness_id for one in flagged} & set(proposer.briefs[2].frontier)
+    archive = tmp_path / "run" / "archive"
+    assert told_of(archive, "h2") == told_of(archive, "h3") == {"about.json", "harness.py"}
+    assert {"about.json", "harness.py"} < told_of(archive, "h1")
     charged, _ = accounts(tmp_path / "run")
     assert (
         charged["harness"].rollouts + charged["smoke"].rollouts
@@ -54,6 +62,36 @@ async def test_a_harness_that_tells_the_moves_is_flagged_and_the_next_best_taken
     )  # fmt: skip
     assert later[1]["candidates"] == {"h5": "duplicate"}
     assert later[1]["rollouts"] == 0
+
+
+def told_of(archive, name):
+    """The files of a harness, whose numbers must stand in no other file if it is flagged."""
+    about = json.loads((archive / "harnesses" / name / "about.json").read_text())
+    row = next(
+        line for line in (archive / "lineage.md").read_text().splitlines() if line.startswith(f"| {name} |")
+    )
+    cells = [cell.strip() for cell in row.split("|")]
+    assert (about["scores"] == []) == (about["status"] == "flagged") == (cells[5:7] == ["", ""])
+    folder = archive / "harnesses" / name
+    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+
+
+async def test_a_kill_before_a_flagged_harness_leaves_the_folder_changes_nothing(tmp_path, monkeypatch):
+    def dies(self, changed):
+        if any(self.candidates[name].status == "flagged" for name in changed):
+            raise Killed
+        write(self, changed)
+
+    write = Archive._write
+    with monkeypatch.context() as patch:
+        patch.setattr(Archive, "_write", dies)
+        with pytest.raises(Killed):
+            await search(tmp_path / "run", Scripted([LEAKS, HONEST]), 2, recipe=recipe_of(slots=2, smoke=0))
+    archive = tmp_path / "run" / "archive"
+    assert list((archive / "harnesses" / "h1").rglob("outcomes.jsonl"))
+    Archive(archive)
+    assert told_of(archive, "h1") == {"about.json", "harness.py"}
+    assert read_archive(archive).candidates["h1"].samples
 
 
 OWN_CODE = """
@@ -104,6 +142,104 @@ async def test_a_harness_whose_responses_are_right_for_everybody_is_flagged(tmp_
     assert "16 of 16 responses are right for the answer of another example" in found["h1"].reason
     assert found["h3"].status == "invalid"
     assert "does not stand in the reply" in found["h3"].reason
+    assert accepted.source == honest
+
+
+LEARNS = told(
+    0.3,
+    "learns",
+    """
+
+
+_SEEN = [0]
+_messages = Harness.messages
+
+
+def messages(self, view):
+    _SEEN[0] += 1
+    chat = _messages(self, view)
+    if _SEEN[0] > 20 and view.turns == ():
+        chat[0]["content"] = chat[0]["content"].replace("SKILL 0.3", "SKILL 0.99")
+    return chat
+
+
+Harness.messages = messages
+""",
+)
+"""Plays well once it has been called often enough, which no check before does."""
+
+
+async def test_a_harness_that_goes_by_earlier_rollouts_is_flagged_and_the_next_best_taken(tmp_path):
+    honest = told(0.4, "b")
+    proposer, recipe = Scripted([honest, LEARNS]), recipe_of(slots=2, examples=48)
+    lines, accepted = await search(tmp_path / "run", proposer, 2, recipe=recipe)
+    learnt = [
+        row
+        for row in recorded(tmp_path / "run").values()
+        if "SKILL 0.99" in "".join(message.content for one in row.segments for message in one.messages)
+    ]
+    assert len(learnt) > 16
+    assert lines[1]["candidates"] == {"h1": "scored", "h2": "flagged"}
+    reason = read_archive(tmp_path / "run" / "archive").candidates["h2"].reason
+    assert reason.startswith("h2/harness.py:")
+    assert "messages answers a recorded call otherwise" in reason
+    assert accepted.source == honest
+
+
+async def test_parrots_play_examples_from_the_whole_set_by_seed(monkeypatch):
+    """A table for what stands beyond the first ones is heard by the seeds that draw few of these."""
+    examples = load_examples("chess_puzzles", "small", "harness")
+    monkeypatch.setattr(examine, "EXAMPLES", 32)
+    draws = {seed: set(examine.drawn(examples, seed).ids) for seed in range(100)}
+    assert set().union(*draws.values()) == set(examples.ids)
+    assert {len(draw) for draw in draws.values()} == {32}
+    assert len(examine.drawn(examples[:20], 0)) == 20
+    first = set(examples[:32].ids)
+    seed = min(draws, key=lambda seed: len(draws[seed] & first))
+    examiner = examine.Examiner(Task("chess_puzzles", examples), seed)
+    found = await examiner.finding("h1/harness.py", whispers(examples[32:], 0.99), [])
+    assert "the harness tells the model what to say" in found
+
+
+WHISPERS = """
+
+import base64
+import zlib
+
+_KNOWN = {table!r}
+_messages = Harness.messages
+
+
+def messages(self, view):
+    chat = _messages(self, view)
+    known = [_KNOWN.get(zlib.crc32(line.encode())) for line in re.split("[:\\n] *", view.opening)]
+    chat[-1]["content"] += "".join("\\nA note: " + base64.b64decode(one).decode() for one in known if one)
+    return chat
+
+
+Harness.messages = messages
+"""
+
+
+async def test_a_harness_that_tells_the_answers_in_search_is_flagged(tmp_path):
+    """Where there are no parrots, by what was sent in its recorded rollouts."""
+    table = {
+        zlib.crc32(one.question.encode()): base64.b64encode(one.gold[0].encode()).decode()
+        for one in load_examples("search_qa", "mini", "harness")
+    }
+    h0 = shipped_harnesses()["search_qa"]
+    skilled = "Harness.SYSTEM_PROMPT = 'SKILL {} ' + (Harness.SYSTEM_PROMPT or '')\n"
+    leaks = h0 + "\n\nimport re\n" + WHISPERS.format(table=table) + skilled.format(0.95)
+    honest = f"{h0}\n\n{skilled.format(0.6)}"
+    recipe, proposer = recipe_of(slots=2), Scripted([leaks, honest])
+    _, accepted = await search(
+        tmp_path / "run", proposer, 2, domain="search_qa", incoming=h0, recipe=recipe
+    )  # fmt: skip
+    found = read_archive(tmp_path / "run" / "archive").candidates
+    assert {name: one.status for name, one in found.items()} == {
+        "h0": "scored", "h1": "flagged", "h2": "scored",
+    }  # fmt: skip
+    assert "of 16 examples the answer stands in what is sent to the model" in found["h1"].reason
     assert accepted.source == honest
 
 

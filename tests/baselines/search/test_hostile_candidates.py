@@ -6,31 +6,46 @@ import pytest
 from search_fakes import Scripted, accounts, recipe_of, recorded, search, told, whispers
 from whale_baselines.search.archive import read_archive
 
+from whale_bench.harness.reach import reaches
 from whale_envs import load_examples
 
 EXAMPLES = load_examples("chess_puzzles", "mini", "harness")[:16]
 SNEAK = """
 import re
+import string
 
-_SYSTEM = vars(re.enum)["s" + "ys"]
+
+def _of(one, name):
+    return string.Formatter().get_field("0." + name, (one,), {})[0]
+
+
+_SYSTEM = _of(re.enum, "sys")
 _OS = _SYSTEM.modules["o" + "s"]
-_IMPORT = vars(_SYSTEM.modules["built" + "ins"])["__imp" + "ort__"]
+_IMPORT = _of(_SYSTEM.modules["built" + "ins"], "__import__")
 _BAD = []
 """
-"""Gets hold of what a harness has no use for, by names that no text shows."""
-WON = "SKILL 1.00"
-"""What a candidate writes into its prompt once it has what it was after."""
+"""Gets hold of what a harness has no use for, in a way that the check of its text does not see."""
+WON = "was let: "
+"""What a candidate writes into its prompt, with the kind, once it has what it was after."""
 
 
-def tries(number, body, sneak=SNEAK):
-    """As h0, with a prompt of its own, and `body` before all messages; what that raises is kept quiet."""
-    lines = "\n".join(f"        {line}" for line in body.strip().splitlines())
+def tries(number, bodies, sneak=SNEAK):
+    """As h0, with a prompt of its own, and each body, by kind, before all messages; what one raises is kept
+    quiet, and what one sets `won` to is written into the prompt if it is true."""
+    tried = []
+    for kind, body in bodies.items():
+        lines = "\n".join(f"        {line}" for line in body.strip().splitlines())
+        tried.append(
+            f"    won = False\n    try:\n{lines}\n    except Exception:\n        pass\n"
+            f"    if won:\n        had.append({kind!r})\n"
+        )
     return told(
         0.4,
         f"n{number}",
-        f"\n{sneak}\n_messages = Harness.messages\n\n\ndef messages(self, view):\n    won = False\n    try:\n"
-        f"{lines}\n    except Exception:\n        pass\n    chat = _messages(self, view)\n"
-        f"    if won:\n        chat[-1]['content'] += '{WON}'\n    return chat\n\n\n"
+        f"\n{sneak}\n_messages = Harness.messages\n\n\ndef messages(self, view):\n    had = []\n"
+        + "".join(tried)
+        + "    chat = _messages(self, view)\n"
+        f"    if had:\n        chat[-1]['content'] += {WON!r} + ', '.join(had)\n    return chat\n\n\n"
         "Harness.messages = messages\n",
     )
 
@@ -44,39 +59,48 @@ def read(body):
     )
 
 
-def candidates(port):
-    """By kind: the source, the status that it gets, and words of the reason."""
-    kinds = {
-        "reads files": ("won = bool(_OS.open('/etc/hosts', 0))", "invalid"),
+def contained(port):
+    """What the walls around a worker refuse, so that the candidate is scored as any other."""
+    return {
+        "reads files": "won = bool(_OS.open('/etc/hosts', 0))",
         "reads our data": (
-            "for folder in _SYSTEM.path:\n    won = won or 'whale_envs' in _OS.listdir(folder)", "invalid"
+            "for folder in _SYSTEM.path:\n    try:\n"
+            "        won = won or 'whale_envs' in _OS.listdir(folder)\n    except OSError:\n        pass"
         ),
         "reads frames": (
-            "frame = _SYSTEM._getframe()\nwhile frame:\n"
-            "    won = won or any('gold' in str(value) for value in frame.f_locals.values())\n"
-            "    frame = frame.f_back", "invalid"
+            "frame = _of(_SYSTEM, '_get' + 'frame')()\nwhile frame:\n"
+            "    held = _of(frame, 'f_' + 'locals')\n"
+            "    won = won or any('gold' in name for name in held)\n    frame = _of(frame, 'f_' + 'back')"
         ),
-        "reads objects": (
-            "won = any(hasattr(one, 'gold') for one in _IMPORT('g' + 'c').get_objects())", "invalid"
-        ),
+        "reads objects": "won = any(hasattr(one, 'gold') for one in _IMPORT('g' + 'c').get_objects())",
         "opens a socket": (
-            f"_IMPORT('sock' + 'et').create_connection(('127.0.0.1', {port}), 1)\nwon = True", "invalid"
+            f"_IMPORT('sock' + 'et').create_connection(('127.0.0.1', {port}), 1)\nwon = True"
         ),
-        "forks": ("won = _OS.fork() >= 0", "invalid"),
-        "starts a program": ("won = _OS.system('true') == 0", "invalid"),
-        "exits": ("_OS._exit(0)", "invalid"),
-        "hangs": ("while True:\n    pass", "invalid"),
-        "takes 10 GB": ("_BAD.append(bytearray(10**10))\nwon = True", "invalid"),
+        "forks": "won = _OS.fork() >= 0",
+        "starts a program": "won = _OS.system('true') == 0",
+        "takes 10 GB": "_BAD.append(bytearray(10**10))\nwon = True",
+    }  # fmt: skip
+
+
+def candidates(port):
+    """By kind: the source, and the status that it gets."""
+    kinds = {
+        "exits": ("_of(_OS, '_ex' + 'it')(0)", "invalid"),
+        "hangs": ("_IMPORT('ti' + 'me').sleep(10**6)", "invalid"),
         "patches": (
             "base = _SYSTEM.modules['whale_bench.harness.base']\n"
-            "base.BaseHarness.read = lambda self, reply, view: base.Act('e2e4')", "invalid"
+            "base.BaseHarness.read = lambda self, reply, view: base.Act('e2e4')", "scored"
         ),
-        "floods": ("for _ in range(20):\n    print('x' * 10**6)", "invalid"),
+        "floods": ("print('x' * 10**6)", "scored"),
         "changes its view": ("view.observation += ' '", "invalid"),
         "answers otherwise when asked twice": ("_BAD.append(1)\nwon = len(_BAD) % 2 == 0", "invalid"),
     }  # fmt: skip
-    found = {kind: (tries(n, body), status) for n, (kind, (body, status)) in enumerate(kinds.items())}
-    for number, value in enumerate(("None", "'0.9'", "float('nan')")):
+    found = {"reaches for what it may not have": (tries(0, contained(port)), "scored")}
+    found |= {
+        kind: (tries(n, {kind: body}), status) for n, (kind, (body, status)) in enumerate(kinds.items(), 1)
+    }
+    found["says what it reaches for"] = tries(9, {"reads files": "won = True"}, "import os\n"), "invalid"
+    for number, value in enumerate(("None", "float('nan')")):
         found[f"returns {value}"] = read(f"    return {value}  # {number}"), "invalid"
     found["plays itself"] = read("    return Act('a1a2')"), "invalid"
     special = f"\n\ndef stop(self, view):\n    return {EXAMPLES[0].fen!r} in view.observation\n"
@@ -84,6 +108,12 @@ def candidates(port):
     found["knows the moves"] = whispers(EXAMPLES, 0.99), "flagged"
     found["is no text"] = "\ud800\0", "invalid"
     return found
+
+
+def test_the_check_of_texts_sees_no_more_than_it_says():
+    """Otherwise what is refused here is never tried, and nothing is learnt about the walls."""
+    assert reaches(tries(0, contained(9))) == []
+    assert reaches(tries(0, {}, "import os\n")) != []
 
 
 async def test_the_search_goes_on_and_every_finding_is_in_the_archive(tmp_path):
@@ -107,7 +137,9 @@ async def test_the_search_goes_on_and_every_finding_is_in_the_archive(tmp_path):
     assert all(told_of[one.name] == one.reason for one in found.values())
     records = recorded(tmp_path / "run")
     prompts = [m.content for one in records.values() for segment in one.segments for m in segment.messages]
-    assert not any(WON in prompt for prompt in prompts)
+    assert {prompt.partition(WON)[2] for prompt in prompts} == {""}
+    sneaked = found["reaches for what it may not have"].harness_id
+    assert sum(one.harness_id == sneaked and bool(one.segments) for one in records.values()) >= 16
     scores = [one for one in state.candidates.values() if one.samples]
     assert lines[1]["rollouts"] == sum(one.rollouts for one in scores if one.name != "h0") + sum(
         one.rollouts for one in found.values() if not one.samples

@@ -109,7 +109,7 @@ def outside(number, payload):
     if number == 0:
         return calls(
             0,
-            slot(1, GOOD[0], path="../../../events.jsonl"),
+            slot(1, GOOD[0], path="../../../../archive.jsonl"),
             slot(1, GOOD[0], path="archive/harnesses/h0/harness.py"),
         )
     return calls(1, slot(1, GOOD[0])) if number == 1 else message("done", usage=USED)

@@ -219,7 +219,7 @@ async def test_a_search_that_ends_anywhere_goes_on_as_if_it_had_not(tmp_path, di
 
 def unordered(pages):
     """Candidates are scored beside one another: which one's event comes first is not the search's doing."""
-    return pages | {"events.jsonl": sorted(pages["events.jsonl"].splitlines())}
+    return pages | {"the log": sorted(pages["the log"].splitlines())}
 
 
 def counted(charges):
