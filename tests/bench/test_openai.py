@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import socket
 import time
 from collections.abc import Callable
@@ -739,8 +740,11 @@ async def test_token_ids_count_together_and_whole(change: dict[str, Any], known:
     assert generation.usage.sampled_tokens == 2
 
 
-@pytest.mark.parametrize("values", [[-0.5], [-0.5, None], "x", [], {}])
-async def test_logprobs_that_are_not_one_to_one_are_none(values: Any) -> None:
+@pytest.mark.parametrize(
+    "values",
+    [[-0.5], [-0.5, None], "x", [], {}, *([-0.5, odd] for odd in (math.nan, -math.inf, True, 10**400, "-1"))],
+)
+async def test_logprobs_that_are_not_one_to_one_or_no_numbers_are_none(values: Any) -> None:
     for shape in ({"token_logprobs": values}, {"content": values}):
         generation, _ = await ask(lambda p, n, shape=shape: with_ids("ab", shape))
         assert generation.sampled_ids == (97, 98)
