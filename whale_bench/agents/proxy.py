@@ -26,7 +26,7 @@ from whale_bench.agents.metering import Call, Meter, read_json
 from whale_bench.models.http_retry import Patience
 from whale_bench.models.openai import is_address
 from whale_bench.models.openai_reply import message_of, refused
-from whale_bench.models.servers import Server
+from whale_bench.models.server import Server
 from whale_envs.errors import InfrastructureError, UsageError
 
 SILENCE_SECONDS = 600.0

@@ -52,7 +52,8 @@ from whale_bench.models.base import (
 )
 from whale_bench.models.http_retry import Patience, retry_after
 from whale_bench.models.openai import is_address
-from whale_bench.models.servers import Answer, Broken, Refusal, Server, Servers
+from whale_bench.models.server import Answer, Broken, Refusal, Server
+from whale_bench.models.servers import Servers
 from whale_envs.errors import InfrastructureError, ModelError, UsageError
 
 ANTHROPIC_URL = "https://api.anthropic.com"
@@ -137,6 +138,7 @@ class AnthropicBackend(Backend):
         )
         self._status_error: type[Exception] = anthropic.APIStatusError
         self._timeouts = (anthropic.APITimeoutError, TimeoutError)
+        self._unreached = (httpx2.ConnectError, httpx2.ConnectTimeout)
         self._errors = (anthropic.AnthropicError, httpx2.HTTPError, httpx2.StreamError, TimeoutError, OSError)
         return self
 
@@ -203,7 +205,7 @@ class AnthropicBackend(Backend):
         """One attempt, and what it cost where it came to nothing."""
         message: Any = None
         written: dict[int, str] = {}
-        timed_out, status = False, 0
+        timed_out, unconnected, status = False, False, 0
         try:
             async with (
                 asyncio.timeout(self._patience.answer_s),
@@ -218,7 +220,8 @@ class AnthropicBackend(Backend):
                 return to_generation(message, written, self._memory), Usage()
             problem = "the stream ended before the message" if message else "an answer that is no message"
         except self._errors as error:
-            timed_out = isinstance(error, self._timeouts)
+            unconnected = isinstance(error.__cause__, self._unreached)
+            timed_out = isinstance(error, self._timeouts) and not unconnected
             problem = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
             if isinstance(error, self._status_error):
                 refused = _refused(error)
@@ -235,7 +238,8 @@ class AnthropicBackend(Backend):
         except (ValueError, TypeError, LookupError, AttributeError, RuntimeError) as error:
             # the SDK checks no types: a malformed event fails wherever it is used
             problem = f"an answer that is no message: {type(error).__name__}: {error}"
-        return Broken(" ".join(problem.split())[:300], timed_out, status), to_usage(message)
+        words = " ".join(problem.split())[:300]
+        return Broken(words, timed_out, status, unconnected), to_usage(message)
 
     def _payload(self, request: Request) -> dict[str, Any]:
         sampling = request.sampling

@@ -35,7 +35,7 @@ from whale_bench.models.base import Backend, Generation, Message, Request
 from whale_bench.models.http_retry import Patience
 from whale_bench.models.http_servers import HttpServers
 from whale_bench.models.openai_reply import ChatReader, message_of, of_template, refused
-from whale_bench.models.servers import Refusal, Server
+from whale_bench.models.server import Refusal, Server
 from whale_envs.errors import InfrastructureError, ModelError, UsageError
 
 PATIENCE = Patience()
