@@ -170,6 +170,9 @@ class Proxy:
             problem = f"the server behind the proxy failed: {type(error).__name__}: {error}"
             call.fail(problem)
             return _refusal(502, problem)
+        except Exception as error:
+            call.break_off(f"the proxy cannot read a call or its answer: {type(error).__name__}: {error}")
+            raise
         finally:
             call.fail()  # nothing where it has ended; a cancelled one ends here
 
