@@ -35,6 +35,7 @@ from whale_bench.models import Message, Sampling, load_backend
 from whale_bench.models.anthropic_api import ANTHROPIC_URL, DEFAULT_TOKENS, PATIENCE, AnthropicBackend
 from whale_bench.models.anthropic_messages import ThinkingMemory, to_messages
 from whale_bench.models.base import CostlyRefusalError, UnansweredError
+from whale_bench.opening import check_model
 from whale_bench.plan import server_address
 from whale_envs import InfrastructureError, UsageError, load_examples
 from whale_envs.errors import ModelError
@@ -510,7 +511,7 @@ async def test_a_server_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) 
         (401, "authentication_error", "ANTHROPIC_API_KEY"),
         (403, "permission_error", "ANTHROPIC_API_KEY"),
         (404, "not_found_error", "'m'"),
-        (404, "not_found_error", "ANTHROPIC_BASE_URL"),
+        (404, "not_found_error", "(--base-url)"),
         (400, "invalid_request_error", "no such luck"),
     ],
 )
@@ -545,6 +546,32 @@ def test_what_can_never_work_is_refused_before_anything_is_sent(monkeypatch: pyt
 async def test_a_backend_is_used_inside_its_context_only() -> None:
     with pytest.raises(UsageError, match="inside `async with backend:` only"):
         await AnthropicBackend("m", base_url="http://127.0.0.1:1").generate(HI)
+
+
+async def test_a_wrong_address_is_named_after_where_it_came_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serve(lambda p, n: "yes") as server:
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", f"{server.url}/zz")
+        async with AnthropicBackend("m", patience=QUICK) as backend:
+            with pytest.raises(UsageError, match=r"\(ANTHROPIC_BASE_URL\)"):
+                await backend.probe()
+    for source in ("ANTHROPIC_BASE_URL", "--base-url"):
+        url = f"http://127.0.0.1:{dead_port()}"
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", url)
+        given = url if source == "--base-url" else None
+        async with AnthropicBackend("m", base_url=given, patience=QUICK) as backend:
+            with pytest.raises(InfrastructureError, match=f"is {source} right"):
+                await backend.probe()
+
+
+async def test_a_temperature_that_the_api_does_not_know_leaves_no_folder(tmp_path: Path) -> None:
+    plan = EvalPlan(
+        domain="chess_puzzles", model="anthropic/m", base_url="http://127.0.0.1:1", temperature=1.5, n=1
+    )
+    with pytest.raises(UsageError, match=r"anthropic/m takes a temperature from 0 to 1, got 1\.5"):
+        check_model(plan)
+    with pytest.raises(UsageError, match="takes a temperature from 0 to 1"):
+        await evaluate(plan, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 async def test_a_temperature_that_the_api_does_not_know_is_misuse() -> None:

@@ -692,6 +692,23 @@ async def test_a_wrong_setting_is_found_by_one_probe_and_makes_no_folder(
     assert not (tmp_path / "a").exists()
 
 
+@pytest.mark.parametrize("source", ["--base-url", "OPENAI_BASE_URL"])
+async def test_a_wrong_address_is_named_after_where_it_came_from(
+    source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def told(url: str, kind: type[Exception]) -> str:
+        monkeypatch.setenv("OPENAI_BASE_URL", url if source == "OPENAI_BASE_URL" else "http://other/v1")
+        given = None if source == "OPENAI_BASE_URL" else url
+        async with OpenAIBackend("m", base_url=given, patience=AT_ONCE) as backend:
+            with pytest.raises(kind) as caught:
+                await backend.probe()
+        return str(caught.value)
+
+    async with serve(pure) as server:
+        assert f"({source}; most end in /v1)" in await told(f"{server.url}/zz", UsageError)
+    assert f"is {source} right" in await told(f"http://127.0.0.1:{dead_port()}/v1", InfrastructureError)
+
+
 async def test_a_server_that_is_down_is_one_message_and_no_folder(tmp_path: Path, quick: None) -> None:
     url = f"http://127.0.0.1:{dead_port()}/v1"
     plan = EvalPlan(domain="chess_puzzles", model="openai/m", base_url=url, n=20)

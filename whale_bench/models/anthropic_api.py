@@ -26,7 +26,6 @@ default stands), batches, other clouds.
 """
 
 import asyncio
-import contextlib
 import importlib.util
 import os
 import re
@@ -47,6 +46,7 @@ from whale_bench.models.base import (
     Generation,
     Message,
     Request,
+    Sampling,
     UnansweredError,
     Usage,
 )
@@ -104,10 +104,12 @@ class AnthropicBackend(Backend):
     def __init__(self, model: str, *, base_url: str | None = None, patience: Patience = PATIENCE) -> None:
         if importlib.util.find_spec("anthropic") is None:
             raise UsageError('anthropic is missing: pip install "whale-envs[anthropic]"')
-        source = "--base-url" if base_url else "ANTHROPIC_BASE_URL"
-        url = base_url or os.environ.get("ANTHROPIC_BASE_URL") or ANTHROPIC_URL
+        told = os.environ.get("ANTHROPIC_BASE_URL")
+        url = base_url or told or ANTHROPIC_URL
+        if told and not base_url:
+            self.address_from = "ANTHROPIC_BASE_URL"
         if not is_address(url):
-            raise UsageError(f"{source} must be an address such as {ANTHROPIC_URL}, got {url!r}")
+            raise UsageError(f"{self.address_from} must be an address such as {ANTHROPIC_URL}, got {url!r}")
         url = url.rstrip("/").removesuffix("/v1")
         key = os.environ.get("ANTHROPIC_API_KEY", "").strip()
         if url == ANTHROPIC_URL and not key:
@@ -163,10 +165,16 @@ class AnthropicBackend(Backend):
             UsageError: the key, the model's name or the address is wrong.
             InfrastructureError: the server does not answer.
         """
-        with contextlib.suppress(ModelError):
+        try:
             await self._answer(
                 Request(messages=(Message("user", "Hi"),), max_tokens=1), attempts=_PROBE_ATTEMPTS
             )
+        except ModelError:
+            pass
+        except UnansweredError as error:
+            raise InfrastructureError(
+                f"{error} (is {self.address_from} right, and does the server run?)"
+            ) from error
 
     async def generate(self, request: Request) -> Generation:
         return await self._answer(request)
@@ -241,10 +249,13 @@ class AnthropicBackend(Backend):
         words = " ".join(problem.split())[:300]
         return Broken(words, timed_out, status, unconnected), to_usage(message)
 
-    def _payload(self, request: Request) -> dict[str, Any]:
-        sampling = request.sampling
+    def check_sampling(self, sampling: Sampling) -> None:
         if not 0 <= sampling.temperature <= 1:
             raise UsageError(f"{self.name} takes a temperature from 0 to 1, got {sampling.temperature:g}")
+
+    def _payload(self, request: Request) -> dict[str, Any]:
+        sampling = request.sampling
+        self.check_sampling(sampling)
         system, messages = to_messages(request.messages, self._memory)
         if "cache_control" not in self.dropped:
             for blocks in filter(None, (system, messages[-1]["content"])):
@@ -274,7 +285,7 @@ class AnthropicBackend(Backend):
         if status == 404:
             raise refused(
                 f"{self.base_url} has no model {self._model!r}, or is no such server "
-                f"(--base-url, ANTHROPIC_BASE_URL): {words}"
+                f"({self.address_from}): {words}"
             )
         if status == 413 or any(sign in low for sign in _TOO_LONG):
             left = _room(low)

@@ -129,6 +129,15 @@ class Backend(abc.ABC):
     """True for the scripted models: they are marked in every output and in no ranking."""
     default_concurrency: int = 64
     """Rollouts in flight that suit this backend."""
+    address_from: str = "--base-url"
+    """The option or variable that a server's address came from, for messages about a wrong one."""
+
+    def check_sampling(self, sampling: Sampling) -> None:  # noqa: B027  # most take any
+        """Refuses what the model's server can never take.
+
+        Raises:
+            UsageError: names the setting.
+        """
 
     @abc.abstractmethod
     async def generate(self, request: Request) -> Generation:
