@@ -22,6 +22,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from whale_bench.agents.names import is_own_agent
 from whale_bench.models.base import Message
 from whale_bench.records import Rollout, Segment, Step
 from whale_bench.view.board import Position, Shown, walk
@@ -105,6 +106,9 @@ def replay_of(rollout: Rollout) -> Replay:
     if rollout.domain == "chess_puzzles":
         boards = walk(rollout.opening, [(s.action, s.observation) for s in rollout.steps])
     last: list[int] = []
+    own = is_own_agent(rollout.weights_id)
+    if not next(_turns(rollout), ([], None))[0]:  # no call shows what the agent saw
+        frames.append(_opening(rollout.opening, boards[0] if boards else None))
     for number, (segments, step) in enumerate(_turns(rollout)):
         shown = boards[min(number, len(boards) - 1)] if boards else None
         for segment in segments:
@@ -112,7 +116,7 @@ def replay_of(rollout: Rollout) -> Replay:
             frames += [_shows(number, indices, last, segment, shown), _model(number, segment, shown)]
             last = indices
         if step is not None:
-            frames.append(_answer(number, step, segments[-1] if segments else None, shown))
+            frames.append(_answer(number, step, segments[-1] if segments else None, shown, own=own))
     frames.append(_verdict(rollout, boards[-1] if boards else None, frames))
     verdict = rollout.verdict
     return Replay(
@@ -172,6 +176,16 @@ def _intern(message: Message, known: dict[bytes, int], sent: list[Sent]) -> int:
     return known[name]
 
 
+def _opening(opening: str, shown: Shown | None) -> Frame:
+    return Frame(
+        actor="environment",
+        turn=1,
+        title="The first observation",
+        blocks=text_blocks(opening),
+        board=shown.before if shown else None,
+    )
+
+
 def _shows(number: int, sent: list[int], last: list[int], segment: Segment, shown: Shown | None) -> Frame:
     known = next((i for i, (new, old) in enumerate(zip_longest(sent, last)) if new != old), len(sent))
     facts = _counted("prompt tokens", segment.prompt_tokens)
@@ -205,7 +219,7 @@ def _model(number: int, segment: Segment, shown: Shown | None) -> Frame:
     )
 
 
-def _answer(number: int, step: Step, segment: Segment | None, shown: Shown | None) -> Frame:
+def _answer(number: int, step: Step, segment: Segment | None, shown: Shown | None, *, own: bool) -> Frame:
     """What became of an action: as what the harness read the reply, and what came back."""
     turn, board = number + 1, shown.after if shown else None
     if step.action is None:
@@ -219,7 +233,8 @@ def _answer(number: int, step: Step, segment: Segment | None, shown: Shown | Non
     if isinstance(call, ToolCall):
         blocks.append(_call(call.tool, call.arguments))
     elif segment is None or step.action.strip() != split_thinking(segment.text)[1].strip():
-        blocks.append(Block("text", step.action, "The harness read this as the action"))
+        whose = "The agent's action" if own else "The harness read this as the action"
+        blocks.append(Block("text", step.action, whose))
     if isinstance(call, ToolCall) and call.tool == "code_interpreter":
         blocks.append(Block("output", step.observation, "The program printed"))
     elif isinstance(call, ToolCall):
