@@ -15,9 +15,10 @@ from whale_bench.records import Segment, Step
 from whale_bench.scoring import Summary
 from whale_bench.store import RunStore
 from whale_bench.view import board, data, distributions
+from whale_bench.view.blocks import text_blocks
 from whale_bench.view.index import RunIndex
 from whale_bench.view.page import MODULES, shell
-from whale_bench.view.replay import replay_of, text_blocks
+from whale_bench.view.replay import replay_of
 
 SETTINGS: dict[str, Any] = {
     "model": "scripted/x", "fixture": True, "domain": "chess_puzzles", "tier": "mini", "split": "test",
