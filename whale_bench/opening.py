@@ -96,7 +96,8 @@ def check_model(plan: EvalPlan) -> None:
     if is_own_agent(plan.model):
         read_name(plan.model, plan.directory)
     elif not plan.model.startswith(LOADED):  # these are loaded when their turn comes
-        load_backend(plan.model, base_url=plan.base_url, tokenizer=plan.tokenizer)
+        backend = load_backend(plan.model, base_url=plan.base_url, tokenizer=plan.tokenizer)
+        backend.check_sampling(plan.sampling())
 
 
 async def open_agent(plan: EvalPlan, backend: Backend | None, stack: AsyncExitStack) -> Agent | OwnAgent:
@@ -121,6 +122,7 @@ async def open_agent(plan: EvalPlan, backend: Backend | None, stack: AsyncExitSt
                 plan.model, base_url=plan.base_url, tokenizer=plan.tokenizer, directory=plan.directory
             )
         )
+    backend.check_sampling(plan.sampling())
     agent = Agent(backend, harness, plan.sampling())
     if isinstance(backend, TokenBackend):
         _check_template(backend, agent)
@@ -169,6 +171,8 @@ async def _search_resources(plan: EvalPlan, stack: AsyncExitStack) -> dict[str, 
                 f"--judge-url must be an address such as http://127.0.0.1:8000/v1, got {plan.judge_url!r}"
             )
         model = load_backend(plan.judge, base_url=plan.judge_url, directory=plan.directory)
+        if plan.judge_url is not None:
+            model.address_from = "--judge-url"
         judge = LLMJudge(model, cache_dir() / "judge.sqlite")
         resources["judge"] = await stack.enter_async_context(judge)
         await judge.probe()

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from whale_bench.models.base import Generation, Message, Request
+from whale_bench.models.base import Generation, Message, Request, finite_logprobs
 from whale_bench.records import Segment
 from whale_bench.text import scrub, scrub_all
 from whale_envs.errors import HarnessError
@@ -59,7 +59,7 @@ def segment_of(request: Request, generation: Generation) -> Segment:
         tool_calls=generation.tool_calls,
         prompt_ids=generation.prompt_ids,
         sampled_ids=generation.sampled_ids,
-        logprobs=generation.logprobs,
+        logprobs=finite_logprobs(generation.logprobs),
         prompt_tokens=usage.prompt_tokens,
         sampled_tokens=usage.sampled_tokens,
         seed=request.seed,

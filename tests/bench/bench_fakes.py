@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from whale_bench import Agent, EvalPlan, Rollout, Summary, Task, evaluate, rollout
 from whale_bench.harness.host import HarnessHost, InProcessHarness, load_harness
 from whale_bench.models import Backend
@@ -140,3 +142,27 @@ def wait_for(condition: Callable[[], bool], process: "subprocess.Popen[Any]", *,
             continue
         return False
     return True
+
+
+class Clock:
+    """The time of `servers.py`: it passes while a request waits, and only then.
+
+    Attributes:
+        waits: seconds of each wait, in order.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.waits: list[float] = []
+        self._now, self._yield = 1_000.0, asyncio.sleep
+        for module in ("server", "servers"):
+            monkeypatch.setattr(f"whale_bench.models.{module}.time", self)
+        monkeypatch.setattr("whale_bench.models.servers.asyncio.sleep", self._sleep)
+
+    def monotonic(self) -> float:
+        return self._now
+
+    async def _sleep(self, seconds: float) -> None:
+        if seconds:  # a server on the loopback yields now and then
+            self.waits.append(seconds)
+            self._now += seconds
+        await self._yield(0)

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from bench_fakes import in_process, results
+from bench_fakes import Clock, in_process, results
 from messages_server import (
     HANG_UP,
     SILENCE,
@@ -35,6 +35,7 @@ from whale_bench.models import Message, Sampling, load_backend
 from whale_bench.models.anthropic_api import ANTHROPIC_URL, DEFAULT_TOKENS, PATIENCE, AnthropicBackend
 from whale_bench.models.anthropic_messages import ThinkingMemory, to_messages
 from whale_bench.models.base import CostlyRefusalError, UnansweredError
+from whale_bench.opening import check_model
 from whale_bench.plan import server_address
 from whale_envs import InfrastructureError, UsageError, load_examples
 from whale_envs.errors import ModelError
@@ -366,12 +367,7 @@ async def test_a_passing_failure_is_retried_and_a_lasting_one_is_the_servers(sta
 
 
 async def test_retry_after_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
-    waits: list[float] = []
-
-    async def sleep(seconds: float) -> None:
-        waits.append(seconds)
-
-    monkeypatch.setattr("whale_bench.models.servers.asyncio.sleep", sleep)
+    waits = Clock(monkeypatch).waits
     headers = [
         {"retry-after-ms": "250", "retry-after": "9"}, {"retry-after": "3"}, {"retry-after": "86400"},
         {"retry-after": "Wed, 21 Oct 2026 07:28:00 GMT"},
@@ -379,27 +375,22 @@ async def test_retry_after_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
     script: Script = lambda p, n: Answer(429, "slow down", headers=headers[n]) if n < 4 else "yes"  # noqa: E731
     async with serve(script) as server, client(server, patience=replace(PATIENCE, backoff_s=0.25)) as backend:
         await backend.generate(HI)
-    assert waits[:3] == [0.25, 3.0, 60.0]
+    assert waits[:3] == pytest.approx([0.25, 3.0, 60.0])
     assert 0.5 <= waits[3] <= 0.625  # after two attempts: waits of a second or more cost none
 
 
 async def test_a_date_is_waited_for_and_waits_that_the_server_names_cost_no_attempt(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    waits: list[float] = []
-
-    async def sleep(seconds: float) -> None:
-        waits.append(seconds)
-
-    monkeypatch.setattr("whale_bench.models.servers.asyncio.sleep", sleep)
+    waits = Clock(monkeypatch).waits
 
     def script(payload: dict[str, Any], n: int) -> Any:
         date = formatdate(time.time() + 40, usegmt=True)
-        return Answer(429, "slow down", headers={"retry-after": date}) if n < 3 * ATTEMPTS else "yes"
+        return Answer(429, "slow down", headers={"retry-after": date}) if n < 2 * ATTEMPTS else "yes"
 
     generation, _ = await ask(script)
     assert generation.text == "yes"
-    assert sum(5 < wait <= 41 for wait in waits) == 3 * ATTEMPTS
+    assert sum(5 < wait <= 41 for wait in waits) == 2 * ATTEMPTS
 
 
 @pytest.mark.parametrize("status", [429, 529])
@@ -492,11 +483,14 @@ async def test_a_server_that_closes_half_way_through_its_headers_is_retried() ->
     assert tries == ATTEMPTS
 
 
-async def test_a_dead_port_is_infrastructure_and_named() -> None:
-    url = f"http://127.0.0.1:{dead_port()}"
-    async with AnthropicBackend("m", base_url=url, patience=QUICK) as backend:
-        with pytest.raises(InfrastructureError, match=f"{url} failed {ATTEMPTS} times"):
+async def test_a_dead_port_is_waited_for_and_then_infrastructure(monkeypatch: pytest.MonkeyPatch) -> None:
+    url, clock = f"http://127.0.0.1:{dead_port()}", Clock(monkeypatch)
+    async with AnthropicBackend("m", base_url=url, patience=replace(PATIENCE, give_up_s=100)) as backend:
+        with pytest.raises(InfrastructureError, match=f"{url} failed 1[1-3] times; last: APIConnectionError"):
             await backend.generate(HI)
+        assert 100 <= sum(clock.waits) < 115
+        with pytest.raises(InfrastructureError, match=f"{url} failed 3 times"):
+            await backend.probe()
 
 
 async def test_a_server_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -517,7 +511,7 @@ async def test_a_server_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) 
         (401, "authentication_error", "ANTHROPIC_API_KEY"),
         (403, "permission_error", "ANTHROPIC_API_KEY"),
         (404, "not_found_error", "'m'"),
-        (404, "not_found_error", "ANTHROPIC_BASE_URL"),
+        (404, "not_found_error", "(--base-url)"),
         (400, "invalid_request_error", "no such luck"),
     ],
 )
@@ -552,6 +546,32 @@ def test_what_can_never_work_is_refused_before_anything_is_sent(monkeypatch: pyt
 async def test_a_backend_is_used_inside_its_context_only() -> None:
     with pytest.raises(UsageError, match="inside `async with backend:` only"):
         await AnthropicBackend("m", base_url="http://127.0.0.1:1").generate(HI)
+
+
+async def test_a_wrong_address_is_named_after_where_it_came_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serve(lambda p, n: "yes") as server:
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", f"{server.url}/zz")
+        async with AnthropicBackend("m", patience=QUICK) as backend:
+            with pytest.raises(UsageError, match=r"\(ANTHROPIC_BASE_URL\)"):
+                await backend.probe()
+    for source in ("ANTHROPIC_BASE_URL", "--base-url"):
+        url = f"http://127.0.0.1:{dead_port()}"
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", url)
+        given = url if source == "--base-url" else None
+        async with AnthropicBackend("m", base_url=given, patience=QUICK) as backend:
+            with pytest.raises(InfrastructureError, match=f"is {source} right"):
+                await backend.probe()
+
+
+async def test_a_temperature_that_the_api_does_not_know_leaves_no_folder(tmp_path: Path) -> None:
+    plan = EvalPlan(
+        domain="chess_puzzles", model="anthropic/m", base_url="http://127.0.0.1:1", temperature=1.5, n=1
+    )
+    with pytest.raises(UsageError, match=r"anthropic/m takes a temperature from 0 to 1, got 1\.5"):
+        check_model(plan)
+    with pytest.raises(UsageError, match="takes a temperature from 0 to 1"):
+        await evaluate(plan, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 async def test_a_temperature_that_the_api_does_not_know_is_misuse() -> None:

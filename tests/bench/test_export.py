@@ -44,6 +44,15 @@ def written(folder: Path, rows: list[Rollout], n: int, k: int) -> Path:
     return folder
 
 
+def damaged(folder: Path) -> Path:
+    """A run with a line of which only what scores need can be read."""
+    rows = [record(f"test:{example}:0", segments=(Segment((), "", logprobs=(-1.0,)),)) for example in "ab"]
+    written(folder, rows, n=2, k=1)
+    [part] = folder.glob("rollouts-*")
+    part.write_bytes(part.read_bytes().replace(b"[-1.0]", b"[null]", 1))
+    return folder
+
+
 def read_inspect(path: Path) -> Any:
     from inspect_ai.log import read_eval_log
 
@@ -66,6 +75,18 @@ def test_an_export_says_whether_the_models_calls_are_known_and_a_run_may_have_no
     log = read_inspect(tmp_path / "run.json")
     assert [sample.metadata["metered"] for sample in log.samples] == [True, False]
     assert log.eval.model_generate_config.temperature is None
+
+
+@pytest.mark.filterwarnings("ignore::whale_bench.store.DamagedLineWarning")
+@pytest.mark.parametrize("name", ["run.eval", "run.json"])
+def test_a_line_that_no_sample_can_be_made_of_is_missing_and_there_is_no_mean(
+    name: str, tmp_path: Path
+) -> None:
+    export(damaged(tmp_path / "run"), "inspect", tmp_path / name)
+    log = read_inspect(tmp_path / name)
+    assert (log.status, log.results.completed_samples, len(log.samples)) == ("error", 1, 1)
+    assert "1 of 2 rollouts" in log.error.message
+    assert not any(score.metrics for score in log.results.scores)
 
 
 # --- inspect_ai -----------------------------------------------------------------------------------

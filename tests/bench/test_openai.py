@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import socket
 import time
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from bench_fakes import plain, results, settled
+from bench_fakes import Clock, plain, results, settled
 from chat_server import HANG_UP, SILENCE, Answer, Script, Server, Trickle, completion, serve
 
 from whale_bench import EvalPlan, Generation, Request, evaluate
@@ -260,13 +261,7 @@ async def test_a_passing_failure_is_retried_and_a_lasting_one_is_the_servers(sta
 
 
 async def test_retry_after_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
-    waits: list[float] = []
-
-    async def sleep(seconds: float) -> None:
-        if seconds:  # the server's own loop yields now and then
-            waits.append(seconds)
-
-    monkeypatch.setattr("whale_bench.models.servers.asyncio.sleep", sleep)
+    waits = Clock(monkeypatch).waits
     soon = formatdate(time.time() + 30, usegmt=True)
     asked = [
         *({"Retry-After": value} for value in ("3", "0.5", "86400", soon)),
@@ -278,21 +273,19 @@ async def test_retry_after_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
         OpenAIBackend("m", base_url=server.url, patience=Patience(backoff_s=0.25)) as backend,
     ):
         await backend.generate(HI)
-    assert waits[:3] == [3.0, 0.5, 60.0]
+    assert waits[:3] == pytest.approx([3.0, 0.5, 60.0])
     assert 27 <= waits[3] <= 30
-    assert waits[4] == 1.5
+    assert waits[4] == pytest.approx(1.5)
     for attempt, wait in enumerate(waits[5:], start=2):  # no wait: our own back-off, with jitter
         assert 0.25 * 2 ** (attempt - 1) <= wait <= 0.25 * 2 ** (attempt - 1) * 1.25
 
 
 async def test_a_queue_that_names_its_waits_costs_no_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def sleep(seconds: float) -> None:
-        assert seconds in (0, 1.0)
-
-    monkeypatch.setattr("whale_bench.models.servers.asyncio.sleep", sleep)
+    waits = Clock(monkeypatch).waits
     busy = Answer(429, "queue", {"Retry-After": "1"})
     generation, server = await ask(lambda p, n: busy if n < 3 * ATTEMPTS else "yes")
     assert (generation.text, len(server.requests)) == ("yes", 3 * ATTEMPTS + 1)
+    assert waits == [1.0] * (3 * ATTEMPTS)
 
 
 async def test_a_connection_that_breaks_off_is_retried() -> None:
@@ -301,11 +294,32 @@ async def test_a_connection_that_breaks_off_is_retried() -> None:
     await failure(lambda p, n: HANG_UP, InfrastructureError)
 
 
-async def test_a_dead_port_is_infrastructure_and_named() -> None:
-    url = f"http://127.0.0.1:{dead_port()}/v1"
-    async with OpenAIBackend("m", base_url=url, patience=AT_ONCE) as backend:
-        with pytest.raises(InfrastructureError, match=f"{url} failed {ATTEMPTS} times"):
+async def test_a_dead_port_is_waited_for_as_long_as_patience_lasts_and_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    url, clock = f"http://127.0.0.1:{dead_port()}/v1", Clock(monkeypatch)
+    async with OpenAIBackend("m", base_url=url) as backend:
+        with pytest.raises(InfrastructureError, match=rf"{url} failed \d+ times; last: .*Connect") as caught:
             await backend.generate(HI)
+        assert "failed 8 times" not in str(caught.value)
+        assert Patience().give_up_s <= sum(clock.waits) < Patience().give_up_s + 15
+        assert max(clock.waits) == 15.0
+        clock.waits.clear()
+        with pytest.raises(InfrastructureError, match=f"{url} failed 3 times"):
+            await backend.probe()
+        assert len(clock.waits) == 2
+
+
+async def test_a_server_that_is_away_for_minutes_is_asked_again_when_it_is_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    port, clock = dead_port(), Clock(monkeypatch)
+    async with OpenAIBackend("m", base_url=f"http://127.0.0.1:{port}/v1") as backend:
+        waiting = asyncio.ensure_future(backend.generate(HI))
+        while sum(clock.waits) < 300:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        async with serve(lambda p, n: Answer(500) if n < ATTEMPTS - 1 else "yes", port=port):
+            assert (await waiting).text == "yes"  # it still had all its attempts
 
 
 async def test_a_server_that_hangs_is_given_up_and_one_that_trickles_is_not() -> None:
@@ -678,6 +692,23 @@ async def test_a_wrong_setting_is_found_by_one_probe_and_makes_no_folder(
     assert not (tmp_path / "a").exists()
 
 
+@pytest.mark.parametrize("source", ["--base-url", "OPENAI_BASE_URL"])
+async def test_a_wrong_address_is_named_after_where_it_came_from(
+    source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def told(url: str, kind: type[Exception]) -> str:
+        monkeypatch.setenv("OPENAI_BASE_URL", url if source == "OPENAI_BASE_URL" else "http://other/v1")
+        given = None if source == "OPENAI_BASE_URL" else url
+        async with OpenAIBackend("m", base_url=given, patience=AT_ONCE) as backend:
+            with pytest.raises(kind) as caught:
+                await backend.probe()
+        return str(caught.value)
+
+    async with serve(pure) as server:
+        assert f"({source}; most end in /v1)" in await told(f"{server.url}/zz", UsageError)
+    assert f"is {source} right" in await told(f"http://127.0.0.1:{dead_port()}/v1", InfrastructureError)
+
+
 async def test_a_server_that_is_down_is_one_message_and_no_folder(tmp_path: Path, quick: None) -> None:
     url = f"http://127.0.0.1:{dead_port()}/v1"
     plan = EvalPlan(domain="chess_puzzles", model="openai/m", base_url=url, n=20)
@@ -739,8 +770,11 @@ async def test_token_ids_count_together_and_whole(change: dict[str, Any], known:
     assert generation.usage.sampled_tokens == 2
 
 
-@pytest.mark.parametrize("values", [[-0.5], [-0.5, None], "x", [], {}])
-async def test_logprobs_that_are_not_one_to_one_are_none(values: Any) -> None:
+@pytest.mark.parametrize(
+    "values",
+    [[-0.5], [-0.5, None], "x", [], {}, *([-0.5, odd] for odd in (math.nan, -math.inf, True, 10**400, "-1"))],
+)
+async def test_logprobs_that_are_not_one_to_one_or_no_numbers_are_none(values: Any) -> None:
     for shape in ({"token_logprobs": values}, {"content": values}):
         generation, _ = await ask(lambda p, n, shape=shape: with_ids("ab", shape))
         assert generation.sampled_ids == (97, 98)

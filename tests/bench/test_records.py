@@ -1,12 +1,14 @@
 """Training sequences: exactly the sampled tokens are trained on, and merging changes none of them."""
 
+import msgspec
 import pytest
 from bench_fakes import record
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from whale_bench import training_sequences
-from whale_bench.records import Segment, TrainingSequence
+from whale_bench import Generation, Request, training_sequences
+from whale_bench.records import Rollout, Segment, TrainingSequence
+from whale_bench.replies import segment_of
 
 Ids = tuple[int, ...]
 
@@ -87,3 +89,12 @@ def test_merging_keeps_every_token_and_masks_every_sampled_one(turns: list[tuple
     assert len(rows) <= len(segments)
     for prompt, sampled in segments:  # each turn's whole context stands at the beginning of some row
         assert any(row.ids[: len(prompt + sampled)] == prompt + sampled for row in rows)
+
+
+@given(st.lists(st.floats() | st.integers() | st.just(10**400) | st.booleans() | st.none(), max_size=4))
+def test_whatever_logprobs_a_backend_gives_the_line_can_be_read_again(values: list[float]) -> None:
+    segment = segment_of(Request(()), Generation("a", logprobs=tuple(values)))
+    kept = record(segments=(segment,))
+    assert msgspec.json.decode(msgspec.json.encode(kept), type=Rollout) == kept
+    if all(type(value) is float and abs(value) < 1e300 for value in values):
+        assert segment.logprobs == tuple(values)

@@ -108,6 +108,13 @@ def test_a_closed_book_run_searches_nothing_and_says_so(tmp_path: Path) -> None:
     assert "retrieval_accuracy" not in summary.metrics
 
 
+def test_a_judge_that_is_nowhere_is_named_after_its_own_option(tmp_path: Path) -> None:
+    judged = plan(judge="openai/judge", judge_url="http://127.0.0.1:1/v1")
+    with pytest.raises(InfrastructureError, match="is --judge-url right"):
+        run(judged, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [

@@ -9,13 +9,14 @@ from typing import Any
 
 import msgspec
 import pytest
+from bench_fakes import Clock
 from chat_server import HANG_UP, SILENCE, Answer, Script, Server, serve
 from test_openai import HI, dead_port, pure
 
 from whale_bench import EvalPlan, evaluate
 from whale_bench.models.http_retry import Pace, Patience
 from whale_bench.models.openai import OpenAIBackend
-from whale_bench.models.servers import Server as Address
+from whale_bench.models.server import Server as Address
 from whale_envs import InfrastructureError, UsageError
 
 QUICK = Patience(backoff_s=0.005)
@@ -143,6 +144,64 @@ async def test_each_server_gets_its_own_credentials(monkeypatch: pytest.MonkeyPa
             await ask(backend, 2)
     assert a.headers[0]["Authorization"] == "Basic bmFtZTpwYXNz"
     assert b.headers[0]["Authorization"] == "Bearer key-1"
+
+
+# --- waits that servers ask for -------------------------------------------------------------------
+
+
+async def test_a_server_that_asks_for_a_wait_is_passed_over_by_all_requests(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Clock(monkeypatch)
+
+    def busy(after: int, waits: float) -> Script:
+        return lambda p, n: "yes" if n >= after else Answer(429, "slow", {"Retry-After": str(waits)})
+
+    async with several(busy(99, 20), busy(3, 1), patience=Patience()) as (backend, (long, short)):
+        assert await ask(backend, 1) == ["yes"]
+        assert (len(long.requests), len(short.requests)) == (1, 4)
+        assert clock.waits == pytest.approx([1.0] * 3)
+        assert await ask(backend, 5) == ["yes"] * 5  # new ones, too, go to the other
+        assert (len(long.requests), len(short.requests)) == (1, 9)
+
+
+async def test_new_requests_wait_as_long_as_the_only_server_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    script: Script = lambda p, n: "yes" if n else Answer(503, "slow", {"Retry-After": "30"})  # noqa: E731
+    async with several(script, patience=Patience()) as (backend, (server,)):
+        sent: list[float] = []
+
+        async def note(payload: dict[str, Any]) -> None:
+            sent.append(clock.monotonic())
+
+        server.before = note
+        first = asyncio.ensure_future(backend.generate(HI))
+        while not backend._servers.all[0].not_before:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        assert await ask(backend, 3) == ["yes"] * 3
+        assert (await first).text == "yes"
+    assert min(sent[1:]) - sent[0] >= 30 - 1e-6
+
+
+async def test_requests_in_the_queue_of_a_server_that_asks_for_a_wait_are_not_forgotten() -> None:
+    busy = Answer(429, "slow", {"Retry-After": "0.05"})
+    async with several(lambda p, n: busy if n % 3 == 0 else "yes", patience=Patience()) as (backend, _):
+        backend._servers.all[0].limit = 1.0
+        tasks = [asyncio.ensure_future(backend.generate(HI)) for _ in range(12)]
+        while not backend._servers.all[0].not_before:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        for task in tasks[::3]:
+            task.cancel()
+        found = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 30)
+    assert [isinstance(one, asyncio.CancelledError) for one in found] == [True, False, False] * 4
+
+
+async def test_time_in_our_own_queue_uses_up_no_patience() -> None:
+    patience = Patience(backoff_s=0.001, give_up_s=0.3)
+    async with several(fine, patience=patience) as (backend, (server,)):
+        server.before, backend._servers.all[0].limit = slow(0.05), 1.0
+        assert await ask(backend, 15) == ["yes"] * 15  # the last one is sent after more than 0.3 s
+        assert backend.seconds()["held back"] > patience.give_up_s
 
 
 # --- overload -------------------------------------------------------------------------------------

@@ -129,7 +129,11 @@ class Call:
     def break_off(self, problem: str) -> None:
         """The answer broke off: tokens were spent, nobody knows how many."""
         self._meter.problem = problem
-        self.finish()
+        try:
+            segment = self._segment()
+        except RecursionError:  # nested too deep to be kept
+            segment = Segment((), "", "unfinished")
+        self._meter._end(self, segment)
 
     def _take(self, message: Any, finish: Any) -> None:
         self.finish_reason = finish if isinstance(finish, str) else self.finish_reason
@@ -164,7 +168,9 @@ def _merge(call: dict[str, Any], part: dict[str, Any]) -> None:
     """Puts a piece of a tool call to what there is of it: the texts in `function` are continued."""
     for name, value in part.items():
         if name == "function" and isinstance(value, dict):
-            function = call.setdefault("function", {})
+            function = call.get("function")
+            if not isinstance(function, dict):
+                function = call["function"] = {}
             for field, piece in value.items():
                 joined = isinstance(piece, str) and isinstance(function.get(field), str)
                 function[field] = function[field] + piece if joined else piece

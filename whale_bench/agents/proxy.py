@@ -26,7 +26,7 @@ from whale_bench.agents.metering import Call, Meter, read_json
 from whale_bench.models.http_retry import Patience
 from whale_bench.models.openai import is_address
 from whale_bench.models.openai_reply import message_of, refused
-from whale_bench.models.servers import Server
+from whale_bench.models.server import Server
 from whale_envs.errors import InfrastructureError, UsageError
 
 SILENCE_SECONDS = 600.0
@@ -170,6 +170,9 @@ class Proxy:
             problem = f"the server behind the proxy failed: {type(error).__name__}: {error}"
             call.fail(problem)
             return _refusal(502, problem)
+        except Exception as error:
+            call.break_off(f"the proxy cannot read a call or its answer: {type(error).__name__}: {error}")
+            raise
         finally:
             call.fail()  # nothing where it has ended; a cancelled one ends here
 

@@ -52,7 +52,7 @@ def read_totals(store: RunStore) -> Totals:
         *_times(store),
         rewards={profile: defaultdict(list) for profile in PROFILES},
     )
-    for row in store.outcomes():
+    for row in store.rollouts():  # whole, as the samples are: a line that is damaged anywhere is missing
         totals.finished += 1
         for profile in PROFILES:
             reward = getattr(row.verdict, profile)
@@ -161,8 +161,8 @@ def stats(settings: Mapping[str, Any], totals: Totals) -> dict[str, Any]:
 def error_of(totals: Totals) -> dict[str, str]:
     """inspect_ai's EvalError of an incomplete run."""
     message = (
-        f"{totals.missing} of {totals.expected} rollouts are missing (a server or worker failed, or the run "
-        "was interrupted); they are neither scored nor logged, so there is no mean"
+        f"{totals.missing} of {totals.expected} rollouts are missing (a server or worker failed, the run "
+        "was interrupted, or a line is damaged); they are neither scored nor logged, so there is no mean"
     )
     return {"message": message, "traceback": "", "traceback_ansi": ""}
 

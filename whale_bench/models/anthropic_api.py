@@ -26,7 +26,6 @@ default stands), batches, other clouds.
 """
 
 import asyncio
-import contextlib
 import importlib.util
 import os
 import re
@@ -47,12 +46,14 @@ from whale_bench.models.base import (
     Generation,
     Message,
     Request,
+    Sampling,
     UnansweredError,
     Usage,
 )
 from whale_bench.models.http_retry import Patience, retry_after
 from whale_bench.models.openai import is_address
-from whale_bench.models.servers import Answer, Broken, Refusal, Server, Servers
+from whale_bench.models.server import Answer, Broken, Refusal, Server
+from whale_bench.models.servers import Servers
 from whale_envs.errors import InfrastructureError, ModelError, UsageError
 
 ANTHROPIC_URL = "https://api.anthropic.com"
@@ -103,10 +104,12 @@ class AnthropicBackend(Backend):
     def __init__(self, model: str, *, base_url: str | None = None, patience: Patience = PATIENCE) -> None:
         if importlib.util.find_spec("anthropic") is None:
             raise UsageError('anthropic is missing: pip install "whale-envs[anthropic]"')
-        source = "--base-url" if base_url else "ANTHROPIC_BASE_URL"
-        url = base_url or os.environ.get("ANTHROPIC_BASE_URL") or ANTHROPIC_URL
+        told = os.environ.get("ANTHROPIC_BASE_URL")
+        url = base_url or told or ANTHROPIC_URL
+        if told and not base_url:
+            self.address_from = "ANTHROPIC_BASE_URL"
         if not is_address(url):
-            raise UsageError(f"{source} must be an address such as {ANTHROPIC_URL}, got {url!r}")
+            raise UsageError(f"{self.address_from} must be an address such as {ANTHROPIC_URL}, got {url!r}")
         url = url.rstrip("/").removesuffix("/v1")
         key = os.environ.get("ANTHROPIC_API_KEY", "").strip()
         if url == ANTHROPIC_URL and not key:
@@ -137,6 +140,7 @@ class AnthropicBackend(Backend):
         )
         self._status_error: type[Exception] = anthropic.APIStatusError
         self._timeouts = (anthropic.APITimeoutError, TimeoutError)
+        self._unreached = (httpx2.ConnectError, httpx2.ConnectTimeout)
         self._errors = (anthropic.AnthropicError, httpx2.HTTPError, httpx2.StreamError, TimeoutError, OSError)
         return self
 
@@ -161,10 +165,16 @@ class AnthropicBackend(Backend):
             UsageError: the key, the model's name or the address is wrong.
             InfrastructureError: the server does not answer.
         """
-        with contextlib.suppress(ModelError):
+        try:
             await self._answer(
                 Request(messages=(Message("user", "Hi"),), max_tokens=1), attempts=_PROBE_ATTEMPTS
             )
+        except ModelError:
+            pass
+        except UnansweredError as error:
+            raise InfrastructureError(
+                f"{error} (is {self.address_from} right, and does the server run?)"
+            ) from error
 
     async def generate(self, request: Request) -> Generation:
         return await self._answer(request)
@@ -203,7 +213,7 @@ class AnthropicBackend(Backend):
         """One attempt, and what it cost where it came to nothing."""
         message: Any = None
         written: dict[int, str] = {}
-        timed_out, status = False, 0
+        timed_out, unconnected, status = False, False, 0
         try:
             async with (
                 asyncio.timeout(self._patience.answer_s),
@@ -218,7 +228,8 @@ class AnthropicBackend(Backend):
                 return to_generation(message, written, self._memory), Usage()
             problem = "the stream ended before the message" if message else "an answer that is no message"
         except self._errors as error:
-            timed_out = isinstance(error, self._timeouts)
+            unconnected = isinstance(error.__cause__, self._unreached)
+            timed_out = isinstance(error, self._timeouts) and not unconnected
             problem = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
             if isinstance(error, self._status_error):
                 refused = _refused(error)
@@ -235,12 +246,16 @@ class AnthropicBackend(Backend):
         except (ValueError, TypeError, LookupError, AttributeError, RuntimeError) as error:
             # the SDK checks no types: a malformed event fails wherever it is used
             problem = f"an answer that is no message: {type(error).__name__}: {error}"
-        return Broken(" ".join(problem.split())[:300], timed_out, status), to_usage(message)
+        words = " ".join(problem.split())[:300]
+        return Broken(words, timed_out, status, unconnected), to_usage(message)
+
+    def check_sampling(self, sampling: Sampling) -> None:
+        if not 0 <= sampling.temperature <= 1:
+            raise UsageError(f"{self.name} takes a temperature from 0 to 1, got {sampling.temperature:g}")
 
     def _payload(self, request: Request) -> dict[str, Any]:
         sampling = request.sampling
-        if not 0 <= sampling.temperature <= 1:
-            raise UsageError(f"{self.name} takes a temperature from 0 to 1, got {sampling.temperature:g}")
+        self.check_sampling(sampling)
         system, messages = to_messages(request.messages, self._memory)
         if "cache_control" not in self.dropped:
             for blocks in filter(None, (system, messages[-1]["content"])):
@@ -270,7 +285,7 @@ class AnthropicBackend(Backend):
         if status == 404:
             raise refused(
                 f"{self.base_url} has no model {self._model!r}, or is no such server "
-                f"(--base-url, ANTHROPIC_BASE_URL): {words}"
+                f"({self.address_from}): {words}"
             )
         if status == 413 or any(sign in low for sign in _TOO_LONG):
             left = _room(low)

@@ -13,6 +13,8 @@ Not covered: how weights change; a backend that can take new ones is a `Reloadab
 """
 
 import abc
+import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal, Protocol, Self, runtime_checkable
 
@@ -127,6 +129,15 @@ class Backend(abc.ABC):
     """True for the scripted models: they are marked in every output and in no ranking."""
     default_concurrency: int = 64
     """Rollouts in flight that suit this backend."""
+    address_from: str = "--base-url"
+    """The option or variable that a server's address came from, for messages about a wrong one."""
+
+    def check_sampling(self, sampling: Sampling) -> None:  # noqa: B027  # most take any
+        """Refuses what the model's server can never take.
+
+        Raises:
+            UsageError: names the setting.
+        """
 
     @abc.abstractmethod
     async def generate(self, request: Request) -> Generation:
@@ -185,6 +196,23 @@ class TokenBackend(Backend):
     @abc.abstractmethod
     def decode(self, ids: tuple[int, ...]) -> str:
         """Text of token ids, special tokens kept."""
+
+
+def finite_logprobs(values: Iterable[Any] | None) -> tuple[float, ...] | None:
+    """The values; None where one is no finite number, which no record could hold.
+
+    >>> finite_logprobs([-1, -0.5]), finite_logprobs([-1, float("nan")]), finite_logprobs([10**400])
+    ((-1.0, -0.5), None, None)
+    """
+    if values is None:
+        return None
+    values = tuple(values)
+    if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+        return None
+    try:
+        return tuple(map(float, values)) if all(map(math.isfinite, values)) else None
+    except OverflowError:  # an integer beyond all floats
+        return None
 
 
 def names_weights(weights_id: str, of: str) -> bool:

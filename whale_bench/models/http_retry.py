@@ -34,7 +34,7 @@ class Patience:
     """The waits of a client, in seconds but for `attempts` and `stall_paces`."""
 
     attempts: int = 8
-    """Of one request; a 429 that names a wait of a second or more is none."""
+    """Of one request; a 429 that names a wait of a second or more is none, nor is a server out of reach."""
     backoff_s: float = 0.5
     """Before the second attempt; doubles with each further one, with up to a quarter of jitter."""
     most_wait_s: float = 60.0
@@ -45,7 +45,7 @@ class Patience:
     answer_s: float = 1800.0
     """The longest that one attempt lasts, however its bytes trickle."""
     give_up_s: float = 900.0
-    """No attempt begins later after the first than this."""
+    """No attempt begins later than this, time in our own queue not counted."""
     stall_s: float = 10.0
     """No attempt has stalled before this."""
     stall_paces: float = 3.0
@@ -56,7 +56,7 @@ class Patience:
     def pause(self, attempt: int) -> float:
         """Seconds to wait after this attempt, counted from 1."""
         spread = 1 + random.random() / 4
-        return min(self.backoff_s * 2.0 ** (attempt - 1) * spread, self.most_wait_s)
+        return min(self.backoff_s * 2.0 ** min(attempt - 1, 60) * spread, self.most_wait_s)
 
 
 class Pace:

@@ -17,7 +17,8 @@ from typing import Any
 
 from whale_bench.models.base import Generation
 from whale_bench.models.http_retry import Pace, Patience, retry_after
-from whale_bench.models.servers import Answer, Broken, Refusal, Server, Servers
+from whale_bench.models.server import Answer, Broken, Refusal, Server
+from whale_bench.models.servers import Servers
 
 Read = Callable[[bytes], Generation | None]
 """The reply in the body of an answer; None where there is none."""
@@ -30,6 +31,7 @@ class HttpServers(Servers):
         super().__init__(urls, patience, lasting=lasting)
         self._pace = Pace()
         self._failures: tuple[type[Exception], ...] = ()
+        self._unreached: tuple[type[Exception], ...] = ()
         self._timeout: Any = None
 
     @property
@@ -54,6 +56,7 @@ class HttpServers(Servers):
                 headers=headers,
                 timeout=timeout,
             )
+        self._unreached = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
         self._failures = (aiohttp.ClientError, asyncio.TimeoutError, ConnectionError)
 
     async def close(self) -> None:
@@ -111,7 +114,9 @@ class HttpServers(Servers):
                 status, headers = response.status, response.headers
         except self._failures as error:
             problem = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-            return Broken(problem, timed_out=isinstance(error, asyncio.TimeoutError))
+            unconnected = isinstance(error, self._unreached)
+            timed_out = isinstance(error, asyncio.TimeoutError) and not unconnected
+            return Broken(problem, timed_out, unconnected=unconnected)
         if status != 200:
             return Answer(status, data, retry_after(headers))
         generation = read(data)

@@ -35,7 +35,7 @@ from whale_bench.models.base import Backend, Generation, Message, Request
 from whale_bench.models.http_retry import Patience
 from whale_bench.models.http_servers import HttpServers
 from whale_bench.models.openai_reply import ChatReader, message_of, of_template, refused
-from whale_bench.models.servers import Refusal, Server
+from whale_bench.models.server import Refusal, Server
 from whale_envs.errors import InfrastructureError, ModelError, UsageError
 
 PATIENCE = Patience()
@@ -75,7 +75,10 @@ class OpenAIBackend(Backend):
         self.name = f"openai/{model}"
         self.weights_id = f"remote:{model}"
         self.dropped: set[str] = set()
-        self._servers = HttpServers(_addresses(base_url), patience, lasting=of_template)
+        given = [base_url] if isinstance(base_url, str) else list(base_url or ())
+        if not any(given) and os.environ.get("OPENAI_BASE_URL"):
+            self.address_from = "OPENAI_BASE_URL"
+        self._servers = HttpServers(_addresses(given, self.address_from), patience, lasting=of_template)
         self.base_url = self._servers.addresses
         self._model, self._limit = model, "max_tokens"
         self._reader = ChatReader()
@@ -114,7 +117,7 @@ class OpenAIBackend(Backend):
                 raise error
         if len(down) == len(found):
             told = "; ".join(map(str, down))
-            raise InfrastructureError(f"{told} (is --base-url right, and does the server run?)")
+            raise InfrastructureError(f"{told} (is {self.address_from} right, and does the server run?)")
 
     async def generate(self, request: Request) -> Generation:
         return await self._ask(request)
@@ -182,7 +185,7 @@ class OpenAIBackend(Backend):
         if why == "name":
             raise error(
                 f"{answer.address} has no model {self._model!r} (--model), or is no such server "
-                f"(--base-url; most end in /v1) {words}"
+                f"({self.address_from}; most end in /v1) {words}"
             )
         if why == "context_length":
             return self._shorter(request, low)
@@ -213,10 +216,8 @@ class OpenAIBackend(Backend):
             self._has_ids = False
 
 
-def _addresses(base_url: str | Sequence[str] | None) -> Sequence[str]:
+def _addresses(given: Sequence[str], source: str) -> Sequence[str]:
     """The addresses to ask, each an http(s) URL."""
-    given = [base_url] if isinstance(base_url, str) else list(base_url or ())
-    source = "--base-url" if any(given) else "OPENAI_BASE_URL"
     urls = given if any(given) else [os.environ.get("OPENAI_BASE_URL") or "https://api.openai.com/v1"]
     for url in urls:
         if not is_address(url):

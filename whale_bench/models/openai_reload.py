@@ -29,7 +29,7 @@ import msgspec
 
 from whale_bench.models.folder import hash_folder, model_folder
 from whale_bench.models.openai_tokens import OpenAITokens
-from whale_bench.models.servers import Server
+from whale_bench.models.server import Server
 from whale_envs.errors import InfrastructureError, UsageError
 
 Logprobs = Callable[[Sequence[tuple[int, ...]]], list[float]]

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from whale_bench.models.base import FinishReason, Generation, Usage
+from whale_bench.models.base import FinishReason, Generation, Usage, finite_logprobs
 from whale_bench.text import scrub, scrub_all
 from whale_envs.text import split_thinking
 
@@ -95,7 +95,7 @@ class ChatReader:
                 # the standard library reads escaped lone surrogates, which scrub replaces
                 completion = msgspec.convert(json.loads(body), _Completion)
             return _generation(completion) if completion.choices else None
-        except (ValueError, RecursionError):
+        except (ValueError, OverflowError, RecursionError):
             return None
 
 
@@ -142,17 +142,13 @@ def finish_of(word: Any) -> FinishReason:
 
 
 def logprobs_of(found: Any, ids: tuple[int, ...]) -> tuple[float, ...] | None:
-    """The log-probabilities of `ids` in either route's shape; None where they are not one to one."""
+    """The log-probabilities of `ids` in either route's shape; None where not one to one, or no numbers."""
     if not isinstance(found, dict):
         return None
     values = found.get("token_logprobs")
     if values is None and isinstance(content := found.get("content"), list):
         values = [part.get("logprob") if isinstance(part, dict) else None for part in content]
-    if not isinstance(values, list) or len(values) != len(ids):
-        return None
-    if not all(isinstance(value, int | float) for value in values):
-        return None
-    return tuple(map(float, values))
+    return finite_logprobs(values) if isinstance(values, list) and len(values) == len(ids) else None
 
 
 def _generation(completion: _Completion) -> Generation:

@@ -32,7 +32,7 @@ from urllib.parse import urlsplit
 
 from whale_bench.models import kept_process
 from whale_bench.models.openai_reload import Logprobs, ReloadedServer
-from whale_bench.models.servers import Server
+from whale_bench.models.server import Server
 from whale_envs.errors import InfrastructureError, UsageError
 
 START_S = 1800.0

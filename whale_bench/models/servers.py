@@ -5,15 +5,12 @@
 
 A request goes to the server with the fewest in flight. Attempts without an answer (`Broken`), 408, 409,
 425, 429, 5xx and answers that are no reply are made again, at once where another server was not tried
-yet, and as late as a server asks for. A server that fails three times in a row is rested, for longer each
-time, and tried again; a request fails when its attempts are used up, on whichever servers.
+yet. A server that asks for a wait is asked nothing until then, by no request. A request fails when its
+attempts are used up, on whichever servers, or `give_up_s` are over. An attempt that found nobody to connect
+to costs time alone, so a server may be started anew meanwhile; time in our own queue costs nothing.
 
-A server that is overloaded (429, 503, 529, time-outs for a fifth of its answers) gets less at a time:
-half of what it had in flight, at most once per round trip, and one more for each round of answers after
-that.
-
-Not covered: the traffic (`http_servers.py`, `anthropic_api.py`); what a refusal means
-(`openai_reply.py`); sessions that stay with one server.
+Not covered: how a server is doing (`server.py`); the traffic (`http_servers.py`, `anthropic_api.py`); what
+a refusal means (`openai_reply.py`); sessions that stay with one server.
 """
 
 import asyncio
@@ -21,12 +18,11 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Self
-from urllib.parse import urlsplit
 
 from whale_bench.models.base import Generation
 from whale_bench.models.http_retry import Patience
 from whale_bench.models.openai_reply import message_of
+from whale_bench.models.server import Answer, Broken, Refusal, Server
 from whale_envs.errors import InfrastructureError
 
 _RETRIED = {408, 409, 425, 429}
@@ -34,105 +30,14 @@ _OVERLOADED = {429, 503, 529}
 _ELSEWHERE = {401, 403, 404, 405}
 """Refusals that are about the server, where another one may answer."""
 
-_FAILURES_TO_REST = 3
-_HOT, _LATEST = 0.2, 1 / 32
-"""The share of overloads from which a server is asked for less, and what each answer adds to it. Below
-that they are accidents: halving at each would leave a server with one in twenty almost idle."""
-
 _NAMED_WAIT_S = 1.0
 """A 429 that asks for at least this is a queue, no failure: it costs no attempt."""
 
+_AWAY_PAUSE_S = 15.0
+"""Longest pause before a server that cannot be reached is asked again."""
 
-class Refusal(NamedTuple):
-    """An answer that asking again would not change."""
-
-    status: int
-    body: bytes
-    address: str
-    settled: bool
-    """Whether there were replies before, so that the settings were right then."""
-
-
-class Answer(NamedTuple):
-    """What a server said that is no reply."""
-
-    status: int
-    body: bytes
-    wait: float | None = None
-    """Seconds that it asks to wait."""
-    final: bool = False
-    """Whether it says that asking again is no use."""
-
-
-class Broken(NamedTuple):
-    """An attempt without an answer, or with a part of one."""
-
-    problem: str
-    timed_out: bool = False
-    status: int = 0
-    """Of the error that an answer broke off with."""
-
-
-Send = Callable[["Server", int], Awaitable[Generation | Answer | Broken]]
+Send = Callable[[Server, int], Awaitable[Generation | Answer | Broken]]
 """One attempt at a server, after so many that timed out."""
-
-
-@dataclass(slots=True, eq=False)
-class Server:
-    """One address and how it is doing."""
-
-    url: str
-    address: str
-    """The same without user name and password."""
-    has_user: bool
-    session: Any = None
-    replied: bool = False
-    """Whether a reply ever came."""
-    in_flight: int = 0
-    limit: float = float("inf")
-    """Most requests in flight; no bound until the server is overloaded."""
-    cut_at: float = 0.0
-    failures: int = 0
-    """In a row."""
-    rests: int = 0
-    rests_until: float = 0.0
-    heat: float = 0.0
-    """Share of overloads among the last answers, the latest counting most."""
-    overloads: int = 0
-    least: int = 0
-    """The lowest that `limit` ever was."""
-    rested: int = 0
-
-    @classmethod
-    def at(cls, url: str) -> Self:
-        url = url.rstrip("/")
-        parts = urlsplit(url)
-        user, _, host = parts.netloc.rpartition("@")
-        return cls(url, parts._replace(netloc=host).geturl(), bool(user))
-
-    def answered(self) -> None:
-        """A reply came: room for one more per round of them."""
-        self.replied = True
-        self.failures = self.rests = 0
-        self.heat *= 1.0 - _LATEST
-        self.limit += 1.0 / self.limit
-
-    def overloaded(self, sent_at: float) -> None:
-        """Half as many from now on, unless this is rare or was sent before the last such cut."""
-        self.overloads += 1
-        self.heat += (1.0 - self.heat) * _LATEST
-        if self.heat >= _HOT and sent_at >= self.cut_at:
-            self.cut_at, self.heat = time.monotonic(), 0.0
-            self.limit = max(1.0, min(self.limit, self.in_flight) / 2)
-            self.least = min(self.least or int(self.limit), int(self.limit))
-
-    def failed(self, patience: Patience) -> None:
-        now = time.monotonic()
-        self.failures += 1
-        if self.failures >= _FAILURES_TO_REST and now >= self.rests_until:
-            self.rests += 1
-            self.rested += 1
-            self.rests_until = now + min(patience.rest_s, patience.backoff_s * 2.0 ** min(self.rests, 30))
 
 
 @dataclass(slots=True)
@@ -141,13 +46,20 @@ class _Try:
 
     send: Send
     only: Server | None
-    began: float = field(default_factory=time.monotonic)
+    most: int
+    """Attempts."""
+    gives_up_at: float
+    """Later by as long as it stood in our queue."""
+    patient: bool
+    """Whether an attempt that found nobody to connect to costs none."""
     attempts: int = 0
+    away: int = 0
+    """Attempts that found nobody and cost none."""
     stalls: int = 0
     tried: set[str] = field(default_factory=set)
     """Servers since the last wait."""
-    wait: float | None = None
-    """What the last server asked for."""
+    pause: float = 0.0
+    """What the last attempt asks for before the next one, where no other server is left."""
     over: bool = False
     """Whether the last server said that asking again is no use."""
     problem: str = "no attempt was made"
@@ -200,9 +112,12 @@ class Servers:
         Raises:
             InfrastructureError: every attempt failed.
         """
-        now, most = _Try(send, only), attempts or self.patience.attempts
-        while now.attempts < most and time.monotonic() - now.began < self.patience.give_up_s:
-            server = only or self._choose(now.tried) or await self._slot(now.tried)
+        deadline = time.monotonic() + self.patience.give_up_s
+        now = _Try(send, only, attempts or self.patience.attempts, deadline, patient=attempts is None)
+        while now.attempts < now.most and time.monotonic() < now.gives_up_at:
+            server = only or await self._slot(now)
+            if server is None:
+                break
             server.in_flight += 1
             try:
                 found = await self._attempt(server, now)
@@ -215,27 +130,21 @@ class Servers:
             if now.over:
                 break
             now.tried.add(server.url)
-            if now.attempts < most and (only or not self._untried(now.tried)):
+            if now.attempts < now.most and (only or not self._untried(now.tried)):
                 now.tried.clear()
-                await asyncio.sleep(self.patience.pause(now.attempts) if now.wait is None else now.wait)
+                await asyncio.sleep(now.pause)
         where = only.address if only else self.addresses
-        raise InfrastructureError(f"{where} failed {now.attempts} times; last: {now.problem}")
+        raise InfrastructureError(f"{where} failed {now.attempts + now.away} times; last: {now.problem}")
 
     async def _attempt(self, server: Server, now: _Try) -> Generation | Refusal | None:
         """One attempt; None where another may do better."""
-        sent_at, now.wait = time.monotonic(), None
+        sent_at = time.monotonic()
         found = await now.send(server, now.stalls)
         if isinstance(found, Generation):
             server.answered()
             return found
         if isinstance(found, Broken):
-            now.attempts += 1
-            now.stalls += found.timed_out
-            now.problem = found.problem
-            if found.timed_out or found.status in _OVERLOADED:
-                server.overloaded(sent_at)
-            if found.status not in _OVERLOADED:
-                server.failed(self.patience)
+            self._broke(server, now, found, sent_at)
             return None
         if found.status == 200:
             now.problem = f"an answer that is no completion: {found.body[:200]!r}"
@@ -249,10 +158,30 @@ class Servers:
         else:
             server.failed(self.patience)
         now.over = found.final
-        now.wait = None if found.wait is None else min(found.wait, self.patience.most_wait_s)
-        if found.status != 429 or now.wait is None or now.wait < _NAMED_WAIT_S:
+        wait = None if found.wait is None else min(found.wait, self.patience.most_wait_s)
+        if found.status != 429 or wait is None or wait < _NAMED_WAIT_S:
             now.attempts += 1
+        if wait is None:
+            now.pause = self.patience.pause(now.attempts)
+        else:
+            server.not_before = max(server.not_before, time.monotonic() + wait)
+            now.pause = wait if now.only else 0.0  # else `_slot` waits, as it does for all other requests
         return None
+
+    def _broke(self, server: Server, now: _Try, found: Broken, sent_at: float) -> None:
+        """Takes note of an attempt without an answer."""
+        now.problem = found.problem
+        now.stalls += found.timed_out
+        if found.unconnected and now.patient:
+            now.away += 1
+            now.pause = min(self.patience.pause(now.away), _AWAY_PAUSE_S)
+        else:
+            now.attempts += 1
+            now.pause = self.patience.pause(now.attempts)
+        if found.timed_out or found.status in _OVERLOADED:
+            server.overloaded(sent_at)
+        if found.status not in _OVERLOADED:
+            server.failed(self.patience)
 
     def _lasts(self, server: Server, now: _Try, status: int, data: bytes) -> bool:
         """Whether another attempt would come to the same."""
@@ -262,12 +191,10 @@ class Servers:
             return False
         return status < 500 or self._lasting(data)
 
-    def _choose(self, tried: set[str]) -> Server | None:
-        """The server to ask next; None where all that are awake are full."""
-        if len(self.all) == 1:
-            return self.all[0] if self.all[0].in_flight < self.all[0].limit else None
-        now = time.monotonic()
-        awake = [s for s in self.all if s.rests_until <= now] or [min(self.all, key=lambda s: s.rests_until)]
+    def _choose(self, tried: set[str], at: float) -> Server | None:
+        """The server to ask at this time; None where all that may be asked are full."""
+        ready = [server for server in self.all if server.not_before <= at]
+        awake = [s for s in ready if s.rests_until <= at] or sorted(ready, key=lambda s: s.rests_until)[:1]
         free = [server for server in awake if server.in_flight < server.limit]
         return min(free, key=lambda s: (s.url in tried, s.in_flight)) if free else None
 
@@ -275,29 +202,44 @@ class Servers:
         if len(self.all) == 1:
             return False
         now = time.monotonic()
-        return any(s.url not in tried and s.rests_until <= now for s in self.all)
+        return any(s.url not in tried and max(s.rests_until, s.not_before) <= now for s in self.all)
 
-    async def _slot(self, tried: set[str]) -> Server:
-        """Waits until a server has room."""
-        began = time.monotonic()
-        while (server := self._choose(tried)) is None:
-            waiter = asyncio.get_running_loop().create_future()
-            self._waiting.append(waiter)
-            try:
-                await waiter
-            except asyncio.CancelledError:
-                if waiter in self._waiting:
-                    self._waiting.remove(waiter)
-                else:  # it was this one's turn
-                    self._wake()
-                raise
-        self.held_back_s += time.monotonic() - began
-        return server
+    async def _slot(self, now: _Try) -> Server | None:
+        """Waits until a server has room, and has asked for no wait; None where it is given up before."""
+        while True:
+            at = time.monotonic()
+            if (server := self._choose(now.tried, at)) is not None:
+                return server
+            if at >= now.gives_up_at:
+                return None
+            ready_at = min(server.not_before for server in self.all)
+            if ready_at > at:
+                await asyncio.sleep(min(ready_at, now.gives_up_at) - at)
+                continue
+            await self._queue()
+            queued = time.monotonic() - at
+            now.gives_up_at += queued
+            self.held_back_s += queued
+
+    async def _queue(self) -> None:
+        """Until there may be room, which a request in flight leaves in the end."""
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiter)
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if waiter in self._waiting:
+                self._waiting.remove(waiter)
+            else:  # it was this one's turn
+                self._wake()
+            raise
 
     def _wake(self) -> None:
-        """Lets as many go on as there is room for."""
-        room = sum(max(0.0, server.limit - server.in_flight) for server in self.all)
-        while self._waiting and room > 0:
+        """Lets as many go on as there is room for; all, where all servers ask for a wait, to wait so long."""
+        now = time.monotonic()
+        ready = [server for server in self.all if server.not_before <= now]
+        room = sum(max(0.0, server.limit - server.in_flight) for server in ready)
+        while self._waiting and (room > 0 or not ready):
             waiter = self._waiting.popleft()
             if not waiter.done():
                 waiter.set_result(None)

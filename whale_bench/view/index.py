@@ -19,6 +19,7 @@ from typing import Any, Literal, Self
 
 import msgspec
 
+from whale_bench.outcomes import SkimmedLine
 from whale_bench.records import Rollout
 from whale_bench.store import RunStore
 from whale_bench.view.build import (
@@ -36,8 +37,8 @@ from whale_bench.view.data import Overview, Row
 from whale_envs.errors import UsageError
 
 __all__ = [
-    "ANSWER_CHARS", "MOST_ROWS", "SAID_CHARS", "ExamplePage", "ExampleRow", "Page", "Progress",
-    "Query", "RunIndex",
+    "ANSWER_CHARS", "MOST_ROWS", "SAID_CHARS", "DamagedRolloutError", "ExamplePage", "ExampleRow", "Page",
+    "Progress", "Query", "RunIndex",
 ]  # fmt: skip
 
 MOST_ROWS = 500
@@ -97,6 +98,10 @@ class ExamplePage(msgspec.Struct, frozen=True):
     rows: list[ExampleRow]
 
 
+class DamagedRolloutError(UsageError):
+    """A rollout's line tells what tables show of it, and not the whole."""
+
+
 class RunIndex:
     """An open index. Read it from one thread at a time."""
 
@@ -105,6 +110,7 @@ class RunIndex:
         self._parts = parts
         self._database = database
         self._decoder = msgspec.json.Decoder(Rollout)
+        self._skimmer = msgspec.json.Decoder(SkimmedLine)
 
     @classmethod
     def open(cls, folder: Path, *, cached: bool = True, progress: Progress | None = None) -> Self:
@@ -187,6 +193,7 @@ class RunIndex:
         """The rollout of that key, read from its line; None where there is none.
 
         Raises:
+            DamagedRolloutError: the line is there, but a part of it that no table needs cannot be read.
             UsageError: the line is not there any more.
         """
         found = self._database.execute(
@@ -199,12 +206,16 @@ class RunIndex:
         try:
             with path.open("rb") as file:
                 file.seek(start)
-                rollout = self._decoder.decode(file.read(size))
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise UsageError(f"{path}: rollout {key!r} has moved since it was indexed: {error}") from error
-        if rollout.key != key:
+                line = file.read(size)
+            there = self._skimmer.decode(line).key == key
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            there = False
+        if not there:
             raise UsageError(f"{path}: rollout {key!r} has moved since it was indexed")
-        return rollout
+        try:
+            return self._decoder.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise DamagedRolloutError(f"{path}: rollout {key!r} cannot be read: {error}") from error
 
     def _count(self, what: str, where: str, values: list[Any]) -> int:
         # The parts of a statement are our own words; what a user gave is in `values`.

@@ -27,7 +27,7 @@ import msgspec
 
 from whale_bench.view.board import pieces
 from whale_bench.view.data import choose
-from whale_bench.view.index import MOST_ROWS, Progress, Query, RunIndex
+from whale_bench.view.index import MOST_ROWS, DamagedRolloutError, Progress, Query, RunIndex
 from whale_bench.view.replay import replay_of
 from whale_envs import __version__
 from whale_envs.errors import UsageError
@@ -79,11 +79,11 @@ def write_report(folder: Path, out: Path, *, most: int = MOST, progress: Progres
     with RunIndex.open(folder, cached=False, progress=progress) as index:
         keys = choose(index.outcomes(), most)
         total = index.rows(Query(limit=0)).total
-        data = _data(index, keys, total)
+        data, shown = _data(index, keys, total)
         title = f"{index.store.settings['model']} on {index.store.settings['domain']}"
     page = shell({"source": "embedded"}, title=title, data=data).html.encode()
     write_page(page, out)
-    return Written(out, len(page), len(keys), total)
+    return Written(out, len(page), shown, total)
 
 
 def write_page(page: bytes, out: Path) -> None:
@@ -125,25 +125,29 @@ def shell(config: Mapping[str, Any], *, title: str, data: bytes = b"", connect: 
     return Shell(_PLACE.sub(lambda place: parts[place[1]], template), policy)
 
 
-def _data(index: RunIndex, keys: set[str], total: int) -> bytes:
-    rows, replays, offset = [], [], 0
+def _data(index: RunIndex, keys: set[str], total: int) -> tuple[bytes, int]:
+    """What an embedded source reads, and how many rollouts it has."""
+    found, rows, replays, offset = [], [], [], 0
     while page := index.rows(Query(offset=offset, limit=MOST_ROWS)).rows:
-        rows += [row for row in page if row.key in keys]
+        found += [row for row in page if row.key in keys]
         offset += len(page)
-    for row in rows:
-        rollout = index.rollout(row.key)
+    for row in found:
+        try:
+            rollout = index.rollout(row.key)
+        except DamagedRolloutError:  # counted below: one line costs nobody the page
+            continue
         if rollout is None:
             raise UsageError(f"{index.store.folder}: rollout {row.key!r} is gone")
+        rows.append(row)
         replays.append(msgspec.Raw(msgspec.json.encode(replay_of(rollout))))
-    sample = {"shown": len(rows), "of": total}
-    return msgspec.json.encode(
-        {
-            "overview": msgspec.Raw(index.overview_json),
-            "sample": sample,
-            "rows": rows,
-            "replays": replays,
-        }
-    )
+    overview, damaged = index.overview, len(found) - len(rows)
+    data = {
+        "overview": msgspec.structs.replace(overview, damaged=overview.damaged + damaged),
+        "sample": {"shown": len(rows), "of": total - damaged},
+        "rows": rows,
+        "replays": replays,
+    }
+    return msgspec.json.encode(data), len(rows)
 
 
 @cache

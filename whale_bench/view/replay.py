@@ -1,52 +1,38 @@
-r"""One rollout as a sequence of frames: what the harness showed, what the model did, what came back, why.
+"""One rollout as a sequence of frames: what the harness showed, what the model did, what came back, why.
 
     replay = replay_of(rollout)
     [frame.title for frame in replay.frames]
     # ["2 messages", "f3f8", "f3f8 is right. The opponent replied e8d7.", …]
 
-A frame holds blocks of typed text, so that the page knows nothing of domains: a tool call becomes a
-program or a query, a search result titled passages, and whatever is not recognised is text. Messages
+A frame holds blocks of typed text (`blocks.py`), so that the page knows nothing of domains. Messages
 stand once and frames point at them, for most calls repeat those before.
-
-    >>> [(block.kind, block.text) for block in text_blocks("so\n```python\n1 + 1\n```")]
-    [('text', 'so\n```python'), ('python', '1 + 1'), ('text', '```')]
 
 Not covered: drawing (`static/`), and anything that is not in the rollout's line, such as gold answers.
 """
 
-import json
-import re
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
+from whale_bench.agents.names import is_own_agent
 from whale_bench.models.base import Message
 from whale_bench.records import Rollout, Segment, Step
+from whale_bench.view.blocks import (
+    Block,
+    call_block,
+    call_blocks,
+    function_of,
+    observed_blocks,
+    text_blocks,
+)
 from whale_bench.view.board import Position, Shown, walk
 from whale_bench.view.data import headline
 from whale_envs.core import ToolCall, parse_action
 from whale_envs.text import split_thinking
 
 TITLE_CHARS = 90
-
-_FENCE = re.compile(
-    r"^[ \t]{0,3}```[ \t]{0,4}(?:python|py|python3)[ \t]{0,4}\n(.*?)(?=^[ \t]{0,3}```|\Z)",
-    re.MULTILINE | re.DOTALL,
-)
-_RANKS = re.compile(r"^8(?: \S){8}$", re.MULTILINE)
-_DOCUMENT = re.compile(r"^Document \d+: (.*)$", re.MULTILINE)
-
-Kind = Literal["text", "mono", "python", "output", "query", "passage", "reasoning", "call", "feedback"]
-
-
-class Block(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A piece of text and what it is."""
-
-    kind: Kind
-    text: str
-    title: str = ""
 
 
 class Sent(msgspec.Struct, frozen=True):
@@ -105,6 +91,9 @@ def replay_of(rollout: Rollout) -> Replay:
     if rollout.domain == "chess_puzzles":
         boards = walk(rollout.opening, [(s.action, s.observation) for s in rollout.steps])
     last: list[int] = []
+    own = is_own_agent(rollout.weights_id)
+    if not next(_turns(rollout), ([], None))[0]:  # no call shows what the agent saw
+        frames.append(_opening(rollout.opening, boards[0] if boards else None))
     for number, (segments, step) in enumerate(_turns(rollout)):
         shown = boards[min(number, len(boards) - 1)] if boards else None
         for segment in segments:
@@ -112,7 +101,7 @@ def replay_of(rollout: Rollout) -> Replay:
             frames += [_shows(number, indices, last, segment, shown), _model(number, segment, shown)]
             last = indices
         if step is not None:
-            frames.append(_answer(number, step, segments[-1] if segments else None, shown))
+            frames.append(_answer(number, step, segments[-1] if segments else None, shown, own=own))
     frames.append(_verdict(rollout, boards[-1] if boards else None, frames))
     verdict = rollout.verdict
     return Replay(
@@ -136,17 +125,6 @@ def replay_of(rollout: Rollout) -> Replay:
     )
 
 
-def text_blocks(text: str) -> list[Block]:
-    """A text with the programs in its fences apart; nothing is left out but the line breaks between."""
-    blocks: list[Block] = []
-    start = 0
-    for fence in _FENCE.finditer(text):
-        blocks += _plain(text[start : fence.start(1)].rstrip("\n"))
-        blocks.append(Block("python", fence[1].rstrip("\n")))
-        start = fence.end(1)
-    return blocks + _plain(text[start:])
-
-
 def _turns(rollout: Rollout) -> Iterator[tuple[Sequence[Segment], Step | None]]:
     """Every step with the calls that led to it; calls that led to none come last."""
     begin = 0
@@ -158,25 +136,31 @@ def _turns(rollout: Rollout) -> Iterator[tuple[Sequence[Segment], Step | None]]:
         yield rest, None
 
 
-def _plain(text: str) -> list[Block]:
-    return [Block("mono" if _RANKS.search(text) else "text", text)] if text else []
-
-
 def _intern(message: Message, known: dict[bytes, int], sent: list[Sent]) -> int:
     """The message's place in `sent`, where it is put if it is new."""
     name = msgspec.json.encode(message)
     if name not in known:
         known[name] = len(sent)
-        blocks = _observed(message.content) if message.role == "tool" else text_blocks(message.content)
-        sent.append(Sent(message.role, blocks + _calls(message.tool_calls)))
+        blocks = observed_blocks(message.content) if message.role == "tool" else text_blocks(message.content)
+        sent.append(Sent(message.role, blocks + call_blocks(message.tool_calls)))
     return known[name]
+
+
+def _opening(opening: str, shown: Shown | None) -> Frame:
+    return Frame(
+        actor="environment",
+        turn=1,
+        title="The first observation",
+        blocks=text_blocks(opening),
+        board=shown.before if shown else None,
+    )
 
 
 def _shows(number: int, sent: list[int], last: list[int], segment: Segment, shown: Shown | None) -> Frame:
     known = next((i for i, (new, old) in enumerate(zip_longest(sent, last)) if new != old), len(sent))
     facts = _counted("prompt tokens", segment.prompt_tokens)
     if segment.tools:
-        facts.append(("tools offered", ", ".join(_function(tool)[0] for tool in segment.tools)))
+        facts.append(("tools offered", ", ".join(function_of(tool)[0] for tool in segment.tools)))
     new = len(sent) - known
     return Frame(
         actor="harness",
@@ -192,9 +176,9 @@ def _shows(number: int, sent: list[int], last: list[int], segment: Segment, show
 def _model(number: int, segment: Segment, shown: Shown | None) -> Frame:
     thinking, said = split_thinking(segment.text)
     blocks = [Block("reasoning", thinking)] if thinking else []
-    blocks += text_blocks(said) + _calls(segment.tool_calls)
+    blocks += text_blocks(said) + call_blocks(segment.tool_calls)
     facts = [*_counted("sampled tokens", segment.sampled_tokens), ("finished", segment.finish_reason)]
-    summary = _line(said) or (f"calls {_function(segment.tool_calls[0])[0]}" if segment.tool_calls else "")
+    summary = _line(said) or (f"calls {function_of(segment.tool_calls[0])[0]}" if segment.tool_calls else "")
     return Frame(
         actor="model",
         turn=number + 1,
@@ -205,7 +189,7 @@ def _model(number: int, segment: Segment, shown: Shown | None) -> Frame:
     )
 
 
-def _answer(number: int, step: Step, segment: Segment | None, shown: Shown | None) -> Frame:
+def _answer(number: int, step: Step, segment: Segment | None, shown: Shown | None, *, own: bool) -> Frame:
     """What became of an action: as what the harness read the reply, and what came back."""
     turn, board = number + 1, shown.after if shown else None
     if step.action is None:
@@ -217,13 +201,14 @@ def _answer(number: int, step: Step, segment: Segment | None, shown: Shown | Non
     call = parse_action(step.action)
     blocks = []
     if isinstance(call, ToolCall):
-        blocks.append(_call(call.tool, call.arguments))
+        blocks.append(call_block(call.tool, call.arguments))
     elif segment is None or step.action.strip() != split_thinking(segment.text)[1].strip():
-        blocks.append(Block("text", step.action, "The harness read this as the action"))
+        whose = "The agent's action" if own else "The harness read this as the action"
+        blocks.append(Block("text", step.action, whose))
     if isinstance(call, ToolCall) and call.tool == "code_interpreter":
         blocks.append(Block("output", step.observation, "The program printed"))
     elif isinstance(call, ToolCall):
-        blocks += _observed(step.observation)
+        blocks += observed_blocks(step.observation)
     else:
         blocks += text_blocks(step.observation)
     if step.feedback and title != step.feedback:
@@ -261,59 +246,6 @@ def _verdict(rollout: Rollout, shown: Shown | None, frames: list[Frame]) -> Fram
         facts=facts,
         board=boards[-1] if boards else shown.after if shown else None,
     )
-
-
-def _calls(calls: tuple[dict[str, Any], ...]) -> list[Block]:
-    """OpenAI-shaped tool calls, however malformed."""
-    blocks = []
-    for call in calls:
-        name, arguments = _function(call)
-        try:
-            read = json.loads(arguments) if isinstance(arguments, str) else arguments
-        except (ValueError, RecursionError):
-            read = None
-        if isinstance(read, dict):
-            blocks.append(_call(name, read))
-        else:
-            blocks.append(Block("call", arguments if isinstance(arguments, str) else _json(arguments), name))
-    return blocks
-
-
-def _function(call: Any) -> tuple[str, Any]:
-    """(name, arguments) of an OpenAI-shaped call or schema."""
-    function = call.get("function") if isinstance(call, dict) else None
-    if not isinstance(function, dict):
-        return "tool", call
-    return str(function.get("name", "tool")), function.get("arguments", {})
-
-
-def _call(tool: str, arguments: dict[str, Any]) -> Block:
-    if arguments.keys() == {"code"} and isinstance(arguments["code"], str):
-        return Block("python", arguments["code"], f"Calls {tool}")
-    if arguments.keys() == {"query"} and isinstance(arguments["query"], str):
-        return Block("query", arguments["query"], f"Calls {tool}")
-    return Block("call", _json(arguments), f"Calls {tool}")
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=2, default=str)
-
-
-def _observed(observation: str) -> list[Block]:
-    """A tool's answer: numbered documents as passages, else text."""
-    try:
-        read = json.loads(observation)
-    except (ValueError, RecursionError):
-        read = None
-    text = read["result"] if isinstance(read, dict) and isinstance(read.get("result"), str) else observation
-    documents = list(_DOCUMENT.finditer(text))
-    if not documents or documents[0].start() != 0:
-        return [Block("output", text)] if text else []
-    ends = [document.start() for document in documents[1:]] + [len(text)]
-    return [
-        Block("passage", text[document.end() : end].strip("\n"), document[1])
-        for document, end in zip(documents, ends, strict=True)
-    ]
 
 
 def _counted(name: str, tokens: int | None) -> list[tuple[str, str]]:

@@ -510,3 +510,38 @@ async def test_an_odd_answer_is_passed_on_and_its_tokens_are_unknown(
         )
     assert status == 200
     assert [(s.prompt_tokens, s.sampled_tokens) for s in rollout.segments] == [(None, None)]
+
+
+ODD = {"index": 0, "function": 5}
+FIRST, SECOND = ({"index": 0, "function": {part: "x"}} for part in ("name", "arguments"))
+
+
+@pytest.mark.parametrize("parts", [(ODD, FIRST), (FIRST, ODD, SECOND), (ODD,), (FIRST, SECOND)], ids=range(4))
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_odd_tool_call_is_a_call_with_its_tokens(
+    client: aiohttp.ClientSession, parts: tuple[Any, ...], stream: bool
+) -> None:
+    chunks = [*(delta(tool_calls=[part]) for part in parts), delta(finish="stop")]
+    whole = completion({"role": "assistant", "tool_calls": parts}, usage=USAGE)
+    async with (
+        serve(lambda p, n: Stream(*chunks, usage=USAGE) if stream else whole) as server,
+        Proxy(server.url) as proxy,
+    ):
+        rollout = Metered(proxy, client)
+        assert (await rollout.ask(stream=stream))[0] == 200
+    [segment] = rollout.segments
+    assert (segment.prompt_tokens, segment.sampled_tokens) == (11, 4)
+    [call] = segment.tool_calls
+    assert set(call["function"].values() if isinstance(call["function"], dict) else [5]) <= {"x", 5}
+
+
+async def test_an_answer_that_cannot_be_kept_is_still_a_call(client: aiohttp.ClientSession) -> None:
+    deep = b'{"choices":[{"message":{"tool_calls":[{"function":{"arguments":%s}}]}}],"usage":{}}' % (
+        b"[" * 700 + b"]" * 700
+    )
+    async with serve(lambda p, n: deep) as server, Proxy(server.url) as proxy:
+        rollout = Metered(proxy, client)
+        await rollout.ask()
+    assert [(s.finish_reason, s.sampled_tokens) for s in rollout.segments] == [("unfinished", None)]
+    assert "RecursionError" in rollout.meter.problem
+    assert not rollout.meter.is_waiting

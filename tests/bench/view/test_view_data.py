@@ -15,9 +15,10 @@ from whale_bench.records import Segment, Step
 from whale_bench.scoring import Summary
 from whale_bench.store import RunStore
 from whale_bench.view import board, data, distributions
+from whale_bench.view.blocks import text_blocks
 from whale_bench.view.index import RunIndex
 from whale_bench.view.page import MODULES, shell
-from whale_bench.view.replay import replay_of, text_blocks
+from whale_bench.view.replay import replay_of
 
 SETTINGS: dict[str, Any] = {
     "model": "scripted/x", "fixture": True, "domain": "chess_puzzles", "tier": "mini", "split": "test",
@@ -131,11 +132,27 @@ def test_a_step_follows_the_calls_that_led_to_it() -> None:
     assert turns_of(4, step(1), step(1), step(3)) == [
         ("said 0", 1), (env, 1), (env, 2), ("said 1", 3), ("said 2", 3), (env, 3), ("said 3", 4), (end, 4),
     ]  # fmt: skip
-    assert turns_of(0, step(0)) == [(env, 1), (end, 1)]
-    assert turns_of(0) == [(end, 1)]
+    assert turns_of(0, step(0)) == [(env, 1), (env, 1), (end, 1)]
+    assert turns_of(0) == [(env, 1), (end, 1)]
     older = [("said 0", 1), (env, 1), ("said 1", 2), (env, 2), ("said 2", 3), (end, 3)]
     assert turns_of(3, step(None), step(None)) == older
     assert turns_of(1, step(9), step(0)) == [("said 0", 1), (env, 1), (env, 2), (end, 2)]  # no such run
+
+
+def test_a_rollout_without_calls_shows_what_its_agent_saw_and_whose_action_it_was(runs: Path) -> None:
+    rollout = next(iter(RunStore.open(runs / "chess_puzzles").rollouts()))
+    alone = msgspec.structs.replace(
+        rollout, weights_id="agent:mine:A", segments=(), steps=(Step("e2e4", "o", "ok", "f", 0),)
+    )
+    first, answer, _ = replay_of(alone).frames
+    assert (first.actor, first.title) == ("environment", "The first observation")
+    assert "".join(block.text for block in first.blocks) == rollout.opening
+    assert first.board is not None
+    assert ("The agent's action", "e2e4") in [(block.title, block.text) for block in answer.blocks]
+    metered = msgspec.structs.replace(alone, segments=rollout.segments[:1], steps=(Step("a", "", "", "", 1),))
+    shown, _, answer, _ = replay_of(metered).frames
+    assert shown.actor == "harness"
+    assert "The agent's action" in [block.title for block in answer.blocks]
 
 
 def test_messages_that_were_sent_before_are_marked_as_known() -> None:

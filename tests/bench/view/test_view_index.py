@@ -1,6 +1,10 @@
 """The index: what it finds, when it is stale, what it does with damaged lines."""
 
+import base64
+import gzip
+import json
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -8,7 +12,8 @@ import pytest
 
 from whale_bench.store import RunStore
 from whale_bench.view import build
-from whale_bench.view.index import Query, RunIndex
+from whale_bench.view.index import DamagedRolloutError, Query, RunIndex
+from whale_bench.view.page import write_report
 from whale_envs.errors import UsageError
 
 
@@ -77,6 +82,31 @@ def test_a_torn_last_line_and_a_repeated_key_are_passed_over(run: Path) -> None:
     with RunIndex.open(run) as index:
         assert index.rows(Query()).total == 10
         assert index.overview.damaged == 2
+
+
+def test_a_line_that_tables_can_read_and_a_replay_cannot_costs_its_own_replay_alone(
+    run: Path, tmp_path: Path
+) -> None:
+    lines = part(run).read_bytes().splitlines(keepends=True)
+    lines[4] = lines[4].replace(b'"steps":[', b'"steps":[null,', 1)
+    part(run).write_bytes(b"".join(lines))
+    with RunIndex.open(run) as index:
+        [bad] = [row.key for row in index.rows(Query()).rows if _damaged(index, row.key)]
+    written = write_report(run, tmp_path / "page.html")
+    assert (written.shown, written.of) == (31, 32)
+    [held] = re.findall(r'id="data"[^>]*>([^<]*)<', (tmp_path / "page.html").read_text())
+    data = json.loads(gzip.decompress(base64.b64decode(held)))
+    assert data["overview"]["damaged"] == 1
+    assert bad not in [row["key"] for row in data["rows"]]
+    assert len(data["rows"]) == len(data["replays"]) == 31
+
+
+def _damaged(index: RunIndex, key: str) -> bool:
+    try:
+        index.rollout(key)
+    except DamagedRolloutError:
+        return True
+    return False
 
 
 def test_a_damaged_index_is_built_anew(run: Path) -> None:
