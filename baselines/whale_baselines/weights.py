@@ -14,6 +14,7 @@ comes with a model.
 """
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -67,7 +68,18 @@ def load_model(folder: Path, *, like: dict[str, Any] | None = None) -> Any:
                 f"the weights in {str(folder)!r} are not those of its config.json: {what.replace('_', ' ')} "
                 f"{', '.join(map(str, sorted(told[what], key=str)[:3]))}"
             )
+    if bad := not_finite(model.state_dict()):
+        raise UsageError(
+            f"the weights in {str(folder)!r} are damaged: {bad} holds values that are not finite"
+        )
     return model
+
+
+def not_finite(state: "Mapping[str, torch.Tensor]") -> str | None:
+    """The name of a tensor that holds an infinity or what is no number; None where all is well."""
+    import torch
+
+    return next((name for name, value in state.items() if not torch.isfinite(value).all()), None)
 
 
 def architecture(folder: Path) -> dict[str, Any]:
@@ -120,7 +132,16 @@ def rest_of(model: Any, base: Path) -> Rest:
 
 
 def write_model(model: Any, folder: Path, rest: Rest, state: "dict[str, torch.Tensor] | None" = None) -> None:
-    """Writes the weights (`state`, where they are gathered from several processes) and the rest."""
+    """Writes the weights (`state`, where they are gathered from several processes) and the rest.
+
+    Raises:
+        UsageError: they are not finite; nothing was written then.
+    """
+    if bad := not_finite(model.state_dict() if state is None else state):
+        raise UsageError(
+            f"training left values in {bad} that are not finite: they are written nowhere, and the "
+            "checkpoint before is whole; begin a new run with a smaller lr"
+        )
     with without_bars():
         model.save_pretrained(folder, state_dict=state)
     for path in folder.iterdir():

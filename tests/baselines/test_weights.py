@@ -1,11 +1,14 @@
 """Model folders of a trainer: written whole, as what the base is, and refused before anything is sampled."""
 
+import msgspec
 import pytest
 import torch
 import transformers
 from tiny_model import CONTEXT, tiny_llama, tiny_qwen, train_tokenizer, write_folder
+from whale_baselines.checkpoint import Checkpoints, TrainingState
 from whale_baselines.recipe import Recipe
 from whale_baselines.rsft import RsftTrainer
+from whale_baselines.sampler import SamplerState
 from whale_baselines.sequences import IGNORED, Row
 from whale_baselines.weights import load_model, rest_of, write_model
 
@@ -78,3 +81,35 @@ def test_a_base_whose_checkpoints_could_not_be_served_is_refused_at_once(tmp_pat
     base = write_folder(tmp_path / "base", model=bare)
     with pytest.raises(UsageError, match=r"cannot be trained: .*has shape"):
         RsftTrainer(base, Recipe(precision="float32"))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_are_neither_written_nor_trained(tmp_path, value):
+    base = write_folder(tmp_path / "base")
+    model = load_model(base)
+    with torch.no_grad():
+        model.model.norm.weight[3] = value
+    (tmp_path / "out").mkdir()
+    with pytest.raises(UsageError, match=r"model.norm.weight that are not finite: .* smaller lr"):
+        write_model(model, tmp_path / "out", rest_of(model, base))
+    assert not list((tmp_path / "out").iterdir())
+    model.save_pretrained(base)
+    with pytest.raises(UsageError, match=r"model.norm.weight holds values that are not finite"):
+        RsftTrainer(base, Recipe(precision="float32"))
+
+
+def test_a_step_that_ends_in_such_weights_makes_no_checkpoint(tmp_path):
+    recipe = Recipe(lr=1e-3, precision="float32", minibatch=4)
+    trainer = RsftTrainer(write_folder(tmp_path / "base"), recipe)
+    checkpoints = Checkpoints(tmp_path / "checkpoints", 2)
+    state = TrainingState(base_id="b", recipe_id="r", sampler=SamplerState(seed=0))
+    checkpoints.save(state, trainer.write_weights)
+    trainer.update(ROWS, step=1)
+    with torch.no_grad():
+        trainer.model.model.norm.weight[3] = torch.inf  # as an update that is too large leaves it
+    with pytest.raises(UsageError, match=r"training left values in .* not finite"):
+        checkpoints.save(msgspec.structs.replace(state, step=1), trainer.write_weights)
+    latest = checkpoints.latest()
+    assert latest is not None
+    assert latest.state.step == 0
+    load_model(latest.folder)
