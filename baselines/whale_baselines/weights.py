@@ -173,12 +173,13 @@ def _carry(rest: Rest, folder: Path) -> None:
     single = folder / "model.safetensors"
     if single.exists():  # it would be read in place of the index
         single.rename(folder / _TRAINED)
-    tensors = {}
+    tensors: dict[str, Any] = {}
     for file in weight_files(rest.base):
         with safe_open(file, framework="pt") as weights:
             tensors |= {name: weights.get_tensor(name) for name in rest.tensors & set(weights.keys())}
     save_file(tensors, folder / _CARRIED, metadata={"format": "pt"})
-    places, size = {}, 0
+    places: dict[str, str] = {}
+    size = 0
     for file in sorted(folder.glob("*.safetensors")):
         with safe_open(file, framework="pt") as weights:
             places |= dict.fromkeys(weights.keys(), file.name)

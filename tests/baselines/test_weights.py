@@ -13,6 +13,7 @@ from whale_baselines.sequences import IGNORED, Row
 from whale_baselines.weights import load_model, rest_of, write_model
 
 from whale_bench.models import vllm_backend
+from whale_bench.models.chat_template import ChatTemplate
 from whale_bench.models.layout import check_replaces, layout, weight_files
 from whale_envs.errors import UsageError
 
@@ -113,3 +114,23 @@ def test_a_step_that_ends_in_such_weights_makes_no_checkpoint(tmp_path):
     assert latest is not None
     assert latest.state.step == 0
     load_model(latest.folder)
+
+
+@pytest.mark.parametrize(
+    "template",
+    ["{% for message in messages %}{{ message['content'] }}", "{{ missing.part }}", "{{ 1 | no_filter }}"],
+)
+def test_a_chat_template_that_renders_nothing_is_refused_when_it_is_loaded(tmp_path, template):
+    base = write_folder(tmp_path / "base")
+    (base / "chat_template.jinja").write_text(template)
+    with pytest.raises(UsageError, match="renders no message"):
+        load_model(base)
+    with pytest.raises(UsageError, match="renders no message"):
+        ChatTemplate.load(base, name="local/base")
+
+
+def test_a_chat_template_that_wants_a_system_message_is_taken(tmp_path):
+    base = write_folder(tmp_path / "base")
+    wants = "{% if messages[0]['role'] != 'system' %}{{ raise_exception('no system') }}{% endif %}x"
+    (base / "chat_template.jinja").write_text(wants)
+    load_model(base)
