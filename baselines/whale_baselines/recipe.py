@@ -69,9 +69,10 @@ class Recipe:
         for name, value in {"lr": self.lr, "clip": self.clip, "temperature": self.temperature}.items():
             if not 0 < value < 1e6:
                 raise UsageError(f"{name} of a recipe must be more than 0, got {value}")
-        if self.lora_rank < 0 or self.weight_decay < 0 or not all(0 <= beta < 1 for beta in self.betas):
+        decay = 0 <= self.weight_decay < 1e6
+        if self.lora_rank < 0 or not decay or not all(0 <= beta < 1 for beta in self.betas):
             raise UsageError(
-                "a recipe has lora_rank >= 0, weight_decay >= 0 and betas in [0, 1), got "
+                "a recipe has lora_rank >= 0, finite weight_decay >= 0 and betas in [0, 1), got "
                 f"{self.lora_rank}, {self.weight_decay}, {self.betas}"
             )
 

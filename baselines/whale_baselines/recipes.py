@@ -194,8 +194,21 @@ def _resolved(name: str, tables: Mapping[str, Mapping[str, Any]]) -> RunRecipe:
         estimate=table(EstimateSettings, tables.get("estimate", {}), "estimate"),
     )
     _check_counts(found)
+    _check_temperature(found)
     found.plan_schedule()
     return found
+
+
+def _check_temperature(recipe: RunRecipe) -> None:
+    """Whether training takes the logits as sampling does."""
+    if recipe.simulated or recipe.schedule.kind == "harness_only":
+        return
+    sampled, trained = recipe.eval_plan("weight", 1).temperature, recipe.recipe.temperature
+    if sampled != trained:
+        raise UsageError(
+            f"temperature of [agent] is {sampled} and of [recipe] {trained}: the loss divides logits by what "
+            "sampling divides them by, so set both alike"
+        )
 
 
 def _check_counts(recipe: RunRecipe) -> None:

@@ -47,7 +47,7 @@ from whale_baselines.sharding import (
     whole_weights,
 )
 from whale_baselines.trainer import STATE, Update
-from whale_baselines.weights import architecture, load_model, read_files, write_model
+from whale_baselines.weights import architecture, load_model, rest_of, write_model
 from whale_bench.models.folder import hash_folder, native_precision
 from whale_envs.errors import UsageError
 from whale_envs.seeding import derive_seed
@@ -84,7 +84,7 @@ class RsftTrainer:
         self.base_id = hash_folder(base)
         self._architecture = architecture(base)
         model = load_model(base)
-        self._files = read_files(base)
+        self._rest = rest_of(model, base)
         if recipe.lora_rank:
             model = _with_adapters(model, recipe)
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -195,9 +195,9 @@ class RsftTrainer:
             return  # it took part in gathering them
         if self.recipe.lora_rank:
             # Merged into a copy: to merge and unmerge would not give the same bits back.
-            write_model(copy.deepcopy(self.model).merge_and_unload(), folder, self._files)
+            write_model(copy.deepcopy(self.model).merge_and_unload(), folder, self._rest)
         else:
-            write_model(self.model, folder, self._files, state)
+            write_model(self.model, folder, self._rest, state)
 
     def write_state(self, folder: Path) -> None:
         """See `Trainer.write_state`."""

@@ -146,11 +146,20 @@ def line_of(record: Made | Point) -> str:
 
 def _stepped(made: Made) -> str:
     told = made.metrics
-    loss = "no update" if told.get("loss") is None else f"loss {told['loss']:.3f}"
-    seconds = "  ".join(f"{part} {value:.1f} s" for part, value in told.get("seconds", {}).items())
+    if told["updates"]:
+        trained = (
+            f"{told['trained_tokens']:,} tokens, {told['updates']} updates, loss {told['loss']:.3f}, "
+            f"gradient norm {told['grad_norm']:.2f}, {told['changed_bf16']:.2%} of bfloat16 weights changed, "
+            f"padding {told['padding']:.1%}"
+        )
+    else:
+        trained = "no update"
+    skipped = f", {told['skipped']} updates skipped" if told["skipped"] else ""
+    seconds = "  ".join(f"{part} {value:.1f} s" for part, value in told["seconds"].items())
     return (
-        f"step {told['step']} (cycle {made.cycle}): reward {made.signal:.1%}, {told['accepted']} of "
-        f"{made.rollouts} accepted, {told['updates']} updates, {loss}; {seconds}"
+        f"step {told['step']} (cycle {made.cycle}): reward {made.signal:.1%}, of the last steps "
+        f"{told['reward_window']:.1%}; {told['accepted']} of {made.rollouts} accepted, of "
+        f"{told['accepted_examples']} examples; {trained}{skipped}; {seconds}"
     )
 
 

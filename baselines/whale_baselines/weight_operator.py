@@ -63,7 +63,7 @@ class PhaseOperator:
             harness_id=self._harness_id,
             reward=line["reward"],
             rollouts=line["rollouts"],
-            metrics={name: value for name, value in line.items() if name in _KEPT},
+            metrics={name: value for name, value in line.items() if name not in _BESIDE},
         )
 
     def _line(self, number: int) -> dict[str, Any]:
@@ -77,11 +77,8 @@ class PhaseOperator:
         raise UsageError(f"{self.phase.metrics} lacks step {number}, which a checkpoint says is finished")
 
 
-_KEPT = (
-    "step", "acceptance", "accepted", "accepted_examples", "broken_share", "trained_tokens", "updates",
-    "skipped", "loss", "grad_norm", "changed_bf16", "cut_off", "seconds",
-)  # fmt: skip
-"""What the history keeps of a line of metrics."""
+_BESIDE = ("weights_id", "reward", "rollouts")
+"""What the history has of a line of metrics in fields of its own; the rest it keeps whole."""
 
 
 async def open_weight_operator(phase: Phase, base: Path, use_harness: UseHarness) -> PhaseOperator:

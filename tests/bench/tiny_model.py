@@ -58,10 +58,40 @@ def tiny_llama(vocabulary: int, seed: int = 0) -> Any:
     return transformers.LlamaForCausalLM(config).eval()
 
 
-def write_folder(folder: Path, *, template: bool = True, seed: int = 0) -> Path:
+def tiny_qwen(vocabulary: int) -> Any:
+    """A model of text and images, of the architecture that the paper's models have."""
+    import torch
+    import transformers
+
+    text = {
+        "vocab_size": vocabulary, "hidden_size": HIDDEN, "intermediate_size": INNER, "num_hidden_layers": 4,
+        "num_attention_heads": HEADS, "num_key_value_heads": KV_HEADS, "head_dim": HIDDEN // HEADS,
+        "linear_conv_kernel_dim": 4, "linear_key_head_dim": 16, "linear_value_head_dim": 16,
+        "linear_num_key_heads": 2, "linear_num_value_heads": 2, "max_position_embeddings": CONTEXT,
+        "tie_word_embeddings": True, "eos_token_id": 2, "full_attention_interval": 4,
+        "rope_parameters": {
+            "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5,
+            "mrope_section": [4, 2, 2], "mrope_interleaved": True,
+        },
+    }  # fmt: skip
+    vision = {
+        "depth": 1, "hidden_size": 32, "intermediate_size": 64, "num_heads": 2, "out_hidden_size": HIDDEN,
+        "patch_size": 4, "spatial_merge_size": 2, "temporal_patch_size": 2, "num_position_embeddings": 16,
+    }  # fmt: skip
+    tokens = {"image_token_id": 3, "video_token_id": 4, "vision_start_token_id": 5, "vision_end_token_id": 6}
+    config = transformers.Qwen3_5Config(
+        text_config=text, vision_config=vision, tie_word_embeddings=True, **tokens
+    )
+    torch.manual_seed(0)
+    return transformers.Qwen3_5ForConditionalGeneration(config).eval()
+
+
+def write_folder(folder: Path, *, template: bool = True, seed: int = 0, model: Any = None) -> Path:
+    """Of `model`, or of a Llama made from the seed."""
     folder.mkdir(parents=True)
     tokenizer = train_tokenizer()
-    model = tiny_llama(len(tokenizer["model"]["vocab"]), seed)
+    if model is None:
+        model = tiny_llama(len(tokenizer["model"]["vocab"]), seed)
     model.save_pretrained(folder)
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
     settings = {

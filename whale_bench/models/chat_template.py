@@ -66,6 +66,7 @@ class ChatTemplate:
             raise UsageError(f"cannot load the tokenizer in {str(folder)!r}: {error}") from error
         if not tokenizer.chat_template:
             raise UsageError(f"the tokenizer in {str(folder)!r} has no chat template")
+        check_template(tokenizer, name)
         return cls(tokenizer, name)
 
     def render(
@@ -142,6 +143,22 @@ class ChatTemplate:
         if isinstance(value, list | tuple):
             return [self._plain(item) for item in value]
         return value
+
+
+def check_template(tokenizer: Any, name: str) -> None:
+    """Whether a chat template renders one message, so that a broken one ends no rollout after another.
+
+    Raises:
+        UsageError: it does so neither alone nor behind a system message, which some templates want.
+    """
+    chat, user = ChatTemplate(tokenizer, name), Message("user", "Hello")
+    for opening in ((), (Message("system", "Be brief."),)):
+        try:
+            chat.render((*opening, user))
+            return
+        except ModelError as error:
+            problem = str(error)
+    raise UsageError(f"the chat template of {name} renders no message: {problem}")
 
 
 def _special_pattern(tokenizer: Any) -> re.Pattern[str]:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from whale_bench.models.base import Generation, Message, Request, TemplateKwargs, TokenBackend, Usage
-from whale_bench.models.chat_template import ChatTemplate
+from whale_bench.models.chat_template import ChatTemplate, check_template
 from whale_bench.models.pull import ensure_smollm2
 from whale_envs.errors import ModelError, UsageError
 
@@ -135,12 +135,16 @@ def model_folder(kind: str, path_or_name: str) -> Path:
 
 
 def load_tokenizer(folder: Path) -> Any:
-    """The folder's tokenizer, with a chat template. Raises as transformers does where it is unreadable."""
+    """The folder's tokenizer, with a chat template that renders.
+
+    Raises as transformers does where it is unreadable, and UsageError for the template.
+    """
     import transformers
 
     tokenizer: Any = transformers.AutoTokenizer.from_pretrained(folder, **SETTINGS)
     if not tokenizer.chat_template:
         raise UsageError(f"the tokenizer in {str(folder)!r} has no chat template")
+    check_template(tokenizer, repr(str(folder)))
     return tokenizer
 
 

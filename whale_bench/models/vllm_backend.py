@@ -45,7 +45,8 @@ class VllmBackend(FolderBackend):
     default_concurrency = 64
 
     def __init__(self, name: str, folder: Path, tokenizer: Any, config: Any, engine: "EngineThread") -> None:
-        super().__init__(name, hash_folder(folder), tokenizer, engine.context, config.vocab_size)
+        vocabulary = config.get_text_config().vocab_size
+        super().__init__(name, hash_folder(folder), tokenizer, engine.context, vocabulary)
         self._engine = engine
         self._layout = layout(folder, config)
         self._load_seconds = 0.0
@@ -71,7 +72,7 @@ class VllmBackend(FolderBackend):
         tokenizer, config, ends = _read(folder)
         layout(folder, config)  # before seconds go into an engine
         precision = precision or native_precision(_device())
-        context = getattr(config, "max_position_embeddings", 0)
+        context = getattr(config.get_text_config(), "max_position_embeddings", 0)
         engine = EngineThread(str(folder), precision=precision, context=context, ends=ends)
         try:
             backend = cls(f"vllm/{path_or_name}", folder, tokenizer, config, engine)

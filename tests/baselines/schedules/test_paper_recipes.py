@@ -53,8 +53,8 @@ def test_every_published_constant_is_the_recipes(domain, method):
     recipe = load_recipe(f"paper/{domain}/{method}")
     for table, values in ALL.items():
         for key, value in values.items():
-            if (method, key) == ("fst", "prompt_only"):
-                continue
+            if (method, key) in (("fst", "prompt_only"), ("weight_only", "most_empty")):
+                continue  # each has a test of its own
             part = getattr(recipe, table)
             found = part[key] if table in ("agent", "proposer") else getattr(part, key)
             assert found == value, f"[{table}] {key}"

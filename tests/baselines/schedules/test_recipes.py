@@ -44,7 +44,20 @@ def test_methods_differ_in_nothing_but_their_schedule_and_fst_in_its_prompts(sca
         if method == "fst":
             assert found == {"search.prompt_only": (False, True)}
         else:
+            stops = found.pop("recipe.most_empty", None)
+            assert stops == ((0, 3) if (scale, method) == ("paper", "weight_only") else None)
             assert all(key.startswith("schedule.") for key in found), found
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_a_long_run_that_nothing_will_change_stops_where_nothing_is_verified(name):
+    """A search may bring a harness that verifies something; without one the rest of a run is as empty."""
+    recipe = load_recipe(name)
+    alone, demo = recipe.schedule.kind == "weight_only", name.startswith("demo/")
+    if alone and not demo:
+        assert recipe.recipe.most_empty > 0
+    elif recipe.schedule.kind not in ("weight_only", "harness_only") and not recipe.simulated:
+        assert recipe.recipe.most_empty == 0
 
 
 @pytest.mark.parametrize("domain", [*(f"paper/{d}" for d in DOMAINS), "simulated"])
@@ -113,6 +126,8 @@ REFUSED = {
     "[dev]\nevery = 5": r"\[dev\]: 'every'",
     "[filter]\nfamilies = 3": r"\[filter\]: 'families'",
     "[recipe]\nlr = -1.0": "lr of a recipe must be more than 0",
+    "[recipe]\nweight_decay = nan": "weight_decay >= 0",
+    "[recipe]\nweight_decay = inf": "weight_decay >= 0",
     "agent = 3": r"\[agent\] is a table, got 3",
     "base = 3": "base is the name of a recipe, got 3",
     "base =": "cannot be read",
@@ -124,6 +139,17 @@ def test_what_a_recipe_cannot_say_is_refused_with_a_sentence(tmp_path, text):
     base = "" if text.startswith("base") else 'base = "simulated/whale"\n'
     with pytest.raises(UsageError, match=REFUSED[text]):
         recipe_in(tmp_path, base + text)
+
+
+@pytest.mark.parametrize(("table", "sampled", "trained"), [("agent", 0.5, 1.0), ("recipe", 1.0, 0.5)])
+def test_training_at_another_temperature_than_sampling_is_refused(tmp_path, table, sampled, trained):
+    changed = f"[{table}]\ntemperature = 0.5\n"
+    expected = rf"temperature of \[agent\] is {sampled} and of \[recipe\] {trained}"
+    with pytest.raises(UsageError, match=expected):
+        recipe_in(tmp_path, f'base = "demo/weight_only"\n{changed}')
+    recipe_in(tmp_path, f'base = "demo/harness_only"\n{changed}')  # trains nothing
+    both = "[agent]\ntemperature = 0.5\n[recipe]\ntemperature = 0.5\n"
+    assert recipe_in(tmp_path, f'base = "demo/weight_only"\n{both}').recipe.temperature == 0.5
 
 
 def test_a_recipe_that_names_itself_is_refused(tmp_path):

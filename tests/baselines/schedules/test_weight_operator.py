@@ -8,6 +8,8 @@ from test_rsft_loop import phase_of
 from tiny_model import write_folder
 from whale_baselines.alternate import Evaluation, Iterated, alternate
 from whale_baselines.history import History, Made, Pair, harness_of
+from whale_baselines.json_lines import read_lines
+from whale_baselines.run_command import line_of
 from whale_baselines.schedule import fixed
 from whale_baselines.weight_operator import open_weight_operator
 
@@ -78,16 +80,32 @@ def whole(base, tmp_path_factory):
     torch.set_num_threads(1)  # with more, sums come out otherwise
     root = tmp_path_factory.mktemp("whole") / "run"
     used = go(base, root)
-    return moves(root), used
+    return moves(root), used, History(root, readonly=True).moves, read_lines(root / "metrics.jsonl")
 
 
 def test_weights_and_harness_are_handed_over_in_turn(base, whole):
-    made, used = whole
+    made, used, *_ = whole
     assert [kind for kind, *_ in made] == ["train"] * 2 + ["search"] * 2 + ["train"] * 2
     assert [harness.source for harness in used] == ["# the first one", "# the first one\n# phase 1"]
     assert made[3][4] == used[1].harness_id == made[5][4]
     assert len({weights for *_, weights, _ in made}) == 4  # each step made others, the search none
     assert hash_folder(base) not in {weights for *_, weights, _ in made}
+
+
+def test_every_number_of_a_step_is_in_the_history_and_on_the_console(whole):
+    """What the history has is what loggers are handed."""
+    _, _, made, lines = whole
+    steps = [move for move in made if move.kind == "train"]
+    assert [step.metrics["step"] for step in steps] == [1, 2, 3, 4]
+    for step, line in zip(steps, lines, strict=True):
+        fields = {"weights_id": step.weights_id, "reward": step.signal, "rollouts": step.rollouts}
+        assert step.metrics | fields == line
+        shown = line_of(step)
+        for name in ("reward_window", "padding"):
+            assert f"{line[name]:.1%}" in shown
+        assert f"{line['accepted_examples']} examples" in shown
+        assert f"gradient norm {line['grad_norm']:.2f}" in shown
+        assert f"{line['changed_bf16']:.2%} of bfloat16" in shown
 
 
 class DiesError(Exception):

@@ -1,0 +1,44 @@
+"""What a run is said to take before it starts."""
+
+import importlib
+
+import pytest
+from tiny_model import write_folder
+from whale_baselines.recipe import Recipe
+from whale_baselines.rsft import RsftTrainer
+
+from whale_bench.engine import Task
+from whale_bench.harness.base import Settings
+from whale_envs import load_examples
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+explain = importlib.import_module("whale_baselines.explain")
+
+
+@pytest.fixture(scope="module")
+def trainer(tmp_path_factory):
+    return RsftTrainer(write_folder(tmp_path_factory.mktemp("explain") / "base"), Recipe(precision="float32"))
+
+
+def told(trainer, *, shared=True, turns=2, **recipe):
+    task = Task("math_python", load_examples("math_python", "mini", "weight"))
+    bounds = Settings(max_turns=turns, max_tokens=None, tool_mode="text", tools=[], env_options={})
+    return explain.explain(Recipe(**recipe), task, bounds, trainer, shared=shared)
+
+
+@pytest.mark.parametrize(("turns", "most"), [(1, 4), (2, 8), (5, 20)])
+def test_updates_are_bounded_by_rows_not_by_rollouts(trainer, turns, most):
+    found = told(trainer, turns=turns, prompts=16, samples=4, minibatch=16)
+    assert (found["rollouts_per_step"], found["most_updates_per_step"]) == (64, most)
+
+
+@pytest.mark.parametrize(
+    ("precision", "shared", "of_a_number"),
+    [("float32", True, 0), ("float32", False, 4), ("bfloat16", True, 2), ("bfloat16", False, 2)],
+)
+def test_memory_has_the_copy_that_is_served(trainer, monkeypatch, precision, shared, of_a_number):
+    monkeypatch.setattr(explain, "native_precision", lambda device: precision)
+    found = told(trainer, shared=shared)
+    count, recipe = found["parameters"], Recipe()
+    training = explain.training_bytes(count, count, recipe.micro_tokens, trainer.model.config.vocab_size)
+    assert found["least_memory_gb"] * 1e9 == pytest.approx(training + of_a_number * count)
