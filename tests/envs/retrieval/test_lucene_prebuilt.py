@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from whale_envs import InfrastructureError, UnknownNameError
+from whale_envs import InfrastructureError, UnknownNameError, UsageError
 from whale_envs.retrieval.lucene import open_prebuilt
-from whale_envs.retrieval.lucene_prebuilt import Prebuilt, fetch, prebuilt
+from whale_envs.retrieval.lucene_prebuilt import Prebuilt, _unpack, fetch, prebuilt
 
 pytest.importorskip("pyserini", reason="the light installation of Pyserini is not there")
 
@@ -97,6 +97,18 @@ def test_another_file_than_the_table_means_is_refused(server: Server, tmp_path: 
     with pytest.raises(InfrastructureError, match="has not the MD5 0000"):
         fetch("x", at(server, "0" * 32), tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", [tarfile.REGTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE])
+def test_a_name_that_leads_out_and_what_is_no_file_are_refused(tmp_path: Path, kind: bytes) -> None:
+    archive = tmp_path / "odd.tar.gz"
+    with tarfile.open(archive, "w:gz") as packed:
+        member = tarfile.TarInfo("../outside" if kind == tarfile.REGTYPE else "segments_1")
+        member.type, member.linkname = kind, "/etc/hostname"
+        packed.addfile(member)
+    with pytest.raises(UsageError, match="cannot be unpacked: .* is no file or folder"):
+        _unpack(archive, tmp_path / "index")
+    assert list(tmp_path.iterdir()) == [archive]
 
 
 def test_without_a_network_it_is_one_sentence(tmp_path: Path) -> None:

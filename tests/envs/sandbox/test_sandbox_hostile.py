@@ -4,6 +4,7 @@
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -275,7 +276,8 @@ def test_the_graders_gold_is_nowhere(tmp_path: Path) -> None:
     assert not [text for text in texts if "FOUND" in text]
     assert texts[0] == texts[1] == "True\n"
     assert "whale" not in texts[5]
-    assert "returncode=1, stdout=b'', stderr=b''" in texts[6]  # searched all, found nothing
+    # Searched all and found nothing; 2 where a process went away while its files were read.
+    assert re.search(r"returncode=[12], stdout=b'', stderr=b''", texts[6])
 
 
 async def test_all_programs_together_leave_the_host_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
