@@ -106,7 +106,7 @@ def test_a_name_that_leads_out_and_what_is_no_file_are_refused(tmp_path: Path, k
         member = tarfile.TarInfo("../outside" if kind == tarfile.REGTYPE else "segments_1")
         member.type, member.linkname = kind, "/etc/hostname"
         packed.addfile(member)
-    with pytest.raises(UsageError, match="cannot be unpacked: .* is no file or folder"):
+    with pytest.raises(UsageError, match=r"cannot be unpacked: .* is no file or folder"):
         _unpack(archive, tmp_path / "index")
     assert list(tmp_path.iterdir()) == [archive]
 
