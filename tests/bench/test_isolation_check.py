@@ -24,6 +24,7 @@ from whale_bench.harness.reach import COMPUTE, reaches
 from whale_envs import DOMAINS, load_examples
 
 PARENT = '''"""A parent."""
+import re
 from typing import ClassVar
 
 class Harness(BaseHarness):
