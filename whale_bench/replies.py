@@ -2,6 +2,7 @@
 
     generation = cleaned(await backend.generate(request))
     segment = segment_of(request, generation)
+    reasoning, text = said_in(segment)
 
 Not covered: how a harness reads a reply, see `turns.py`.
 """
@@ -69,6 +70,15 @@ def segment_of(request: Request, generation: Generation) -> Segment:
         lost_sampled_tokens=usage.lost_sampled_tokens,
         reply=None if text == generation.text else generation.text,
         reasoning=None if thinking == generation.reasoning else generation.reasoning,
+    )
+
+
+def said_in(segment: Segment) -> tuple[str, str]:
+    """(reasoning, final text) of a recorded reply, as `segment_of` was given them."""
+    thinking, text = split_thinking(segment.text)
+    return (
+        thinking if segment.reasoning is None else segment.reasoning,
+        text if segment.reply is None else segment.reply,
     )
 
 

@@ -215,7 +215,7 @@ class RunStore:
     def write_harness(self, source: str) -> None:
         """Writes harness.py, whole or not at all, if it is not there."""
         if not (self.folder / "harness.py").exists():
-            self._write("harness.py", source.encode())
+            write_whole(self.folder / "harness.py", source.encode())
 
     def write_addresses(self, settings: Mapping[str, Any]) -> None:
         """Writes the `ADDRESSES` among these settings into run.toml, if it says otherwise."""
@@ -223,12 +223,12 @@ class RunStore:
         if now != {name: self.settings.get(name) for name in now}:
             self.settings |= now
             self.settings["settings_id"] = settings_id(self.settings)
-            self._write("run.toml", tomli_w.dumps(self.settings).encode())
+            write_whole(self.folder / "run.toml", tomli_w.dumps(self.settings).encode())
 
     def write_summary(self, summary: Any) -> None:
         """Writes summary.json, whole or not at all."""
         text = msgspec.json.format(msgspec.json.encode(summary, order="sorted"), indent=2)
-        self._write("summary.json", text + b"\n")
+        write_whole(self.folder / "summary.json", text + b"\n")
 
     def read_summary(self) -> bytes | None:
         """What summary.json holds; None where there is none."""
@@ -239,9 +239,6 @@ class RunStore:
             return None
         except OSError as error:
             raise UsageError(f"{path}: cannot be read: {error}") from error
-
-    def _write(self, name: str, data: bytes) -> None:
-        write_whole(self.folder / name, data)
 
     def parts(self) -> list[Path]:
         """The files of rollouts, in the order in which they were written."""

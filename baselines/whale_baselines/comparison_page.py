@@ -14,10 +14,10 @@ from typing import NamedTuple
 from whale_baselines.chart import STYLES, Curve, chart
 from whale_baselines.comparing import Row, compare_runs, run_folders
 from whale_baselines.crossplay import matrix_of
-from whale_baselines.crossplay_page import heat_map
+from whale_baselines.crossplay_page import heat_map, style
 from whale_baselines.curves import CrossPlay, budget_curve, spent
 from whale_baselines.history import History, Point
-from whale_baselines.page import document, static, text
+from whale_baselines.page import document, text
 from whale_bench.statistics import Score
 from whale_bench.store import RunStore
 from whale_bench.view.page import write_page
@@ -79,9 +79,8 @@ def comparison_page(
     evaluations: Sequence[Evaluated],
 ) -> str:
     """The page; with the cross-plays of the runs that have one, each by its run's name."""
-    style = static("whale_baselines", "comparison.css")
     body = "\n".join([*_body(rows, curves, title), *_heat_maps(matrices), *_every_evaluation(evaluations)])
-    return document(f"Comparison: {title}", ", ".join(row.recipe for row in rows), body, style=style)
+    return document(f"Comparison: {title}", ", ".join(row.recipe for row in rows), body, style=style())
 
 
 def _body(rows: Sequence[Row], curves: Sequence[Curve], title: str) -> Iterator[str]:

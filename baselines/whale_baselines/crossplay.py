@@ -24,6 +24,7 @@ from typing import NamedTuple
 import msgspec
 
 from whale_baselines.curves import CrossPlay, cross_play
+from whale_baselines.evaluator import by_example, means_of
 from whale_baselines.filters import filtered
 from whale_baselines.history import History
 from whale_baselines.play import Jobs, Progress, jobs_of, no_progress, twelve
@@ -115,9 +116,7 @@ class _Playing(NamedTuple):
         missing = {key: job for key, job in wanted.items() if key not in self.known}
         done = await self.jobs.play(missing)
         rewards = [self.known[key] if key in self.known else done[key].verdict.reward for key in wanted]
-        return [
-            sum(rewards[at : at + self.samples]) / self.samples for at in range(0, len(rewards), self.samples)
-        ]
+        return means_of(by_example(rewards, self.samples))
 
 
 def _store(folder: Path) -> RunStore:

@@ -14,17 +14,21 @@ from pathlib import Path
 from whale_baselines.curves import CrossPlay
 from whale_baselines.page import document, static, text
 from whale_baselines.play import twelve
-from whale_bench.view.page import write_page
+from whale_bench.view.page import static_text, write_page
 
 SHADES = 9
 
 
 def write_crossplay(matrix: CrossPlay, where: str, out: Path) -> Path:
     """Writes the page of a run that is called `where`; returns where it stands."""
-    style = static("whale_baselines", "comparison.css")
     body = ['<div class="heading"><h1>Cross-play on dev</h1></div>', *heat_map(matrix, where)]
-    write_page(document(f"Cross-play: {where}", where, "\n".join(body), style=style).encode(), out)
+    write_page(document(f"Cross-play: {where}", where, "\n".join(body), style=style()).encode(), out)
     return out
+
+
+def style() -> str:
+    """Of pages that compare runs."""
+    return static_text("heat.css") + static("whale_baselines", "comparison.css")
 
 
 def heat_map(matrix: CrossPlay, where: str) -> Iterator[str]:

@@ -73,7 +73,7 @@ class RunEvaluator:
         first = self._keys(split, self.start)
         rise = None
         if pair != self.start and all(key in rows for key in first):
-            rise = paired(_means(self._groups(first, split)), _means(groups))
+            rise = paired(means_of(self._groups(first, split)), means_of(groups))
         return Evaluation(mean_at_k(groups), len(keys), rise, _metrics(rows[key].metrics for key in keys))
 
     async def _play(self, pair: Pair, harness: Harness, split: str, backend: Backend) -> None:
@@ -108,17 +108,20 @@ class RunEvaluator:
 
     def _groups(self, keys: Sequence[str], split: str) -> list[list[float]]:
         """Rewards by example and sample."""
-        rewards = [self._known()[key].reward for key in keys]
-        samples = self.samples[split]
-        return [rewards[at : at + samples] for at in range(0, len(rewards), samples)]
+        return by_example([self._known()[key].reward for key in keys], self.samples[split])
+
+
+def by_example(rewards: Sequence[float], samples: int) -> list[list[float]]:
+    """Rewards of all samples of one example after the other, example by example."""
+    return [list(rewards[at : at + samples]) for at in range(0, len(rewards), samples)]
+
+
+def means_of(groups: Sequence[Sequence[float]]) -> list[float]:
+    return [math.fsum(group) / len(group) for group in groups]
 
 
 def _row(row: Outcome) -> _Row:
     return _Row(row.verdict.reward, row.metrics)
-
-
-def _means(groups: Sequence[Sequence[float]]) -> list[float]:
-    return [math.fsum(group) / len(group) for group in groups]
 
 
 def _metrics(found: Iterable[Mapping[str, float]]) -> dict[str, float]:

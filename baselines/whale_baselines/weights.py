@@ -18,7 +18,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from whale_bench.models.folder import HASHED, SETTINGS, load_tokenizer, loading, without_bars
+from whale_bench.models.chat_template import SETTINGS, load_tokenizer
+from whale_bench.models.folder import HASHED, loading, without_bars
 from whale_bench.models.layout import check_replaces, layout, weight_files
 from whale_envs.errors import UsageError
 

@@ -18,9 +18,9 @@ from whale_bench.agents.host import OwnAgent
 from whale_bench.agents.protocol import Opening
 from whale_bench.models.base import Backend, Generation, Message, Request, Usage
 from whale_bench.records import Rollout, Segment
+from whale_bench.replies import said_in
 from whale_envs.errors import AgentError, HarnessError, ModelError
 from whale_envs.search_qa import Judgement
-from whale_envs.text import split_thinking
 from whale_leaderboard.sampled import unsampled
 
 MODEL_FAILED = ("context_length", "content_filter", "chat_template")
@@ -58,12 +58,12 @@ class RecordedBackend(Backend):
         segment = segments[number]
         if why := _differs(request, segment):
             raise Diverged(f"call {number + 1}: {why}")
-        thinking, text = split_thinking(segment.text)
         if why := unsampled(segment, native=self._native):
             raise Diverged(f"call {number + 1}: {why}")
+        reasoning, text = said_in(segment)
         return Generation(
-            text=text if segment.reply is None else segment.reply,
-            reasoning=thinking if segment.reasoning is None else segment.reasoning,
+            text=text,
+            reasoning=reasoning,
             raw_text=segment.text,
             finish_reason=segment.finish_reason,  # type: ignore[arg-type]  # as it was written down
             tool_calls=segment.tool_calls,

@@ -11,7 +11,8 @@ from whale_bench.engine import Agent, Task, rollout
 from whale_bench.evaluation import EvalPlan, open_resources
 from whale_bench.harness.host import InProcessHarness, shipped_harnesses
 from whale_bench.models.base import Generation, Usage
-from whale_bench.models.folder import FolderBackend, hash_folder, load_tokenizer
+from whale_bench.models.chat_template import load_tokenizer
+from whale_bench.models.folder import FolderBackend, hash_folder
 from whale_bench.records import training_sequences
 from whale_envs import DOMAINS, load_examples
 

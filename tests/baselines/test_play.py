@@ -19,7 +19,8 @@ from whale_bench.engine import Agent, Task
 from whale_bench.harness.host import load_harness
 from whale_bench.ledger import Ledger
 from whale_bench.models.base import Generation, Usage
-from whale_bench.models.folder import FolderBackend, hash_folder, load_tokenizer
+from whale_bench.models.chat_template import load_tokenizer
+from whale_bench.models.folder import FolderBackend, hash_folder
 from whale_bench.models.local import LocalBackend
 from whale_bench.store import RunStore
 from whale_envs import load_examples

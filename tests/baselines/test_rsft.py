@@ -245,7 +245,7 @@ def test_an_update_is_that_of_trl(base, tmp_path):
     from datasets import Dataset
     from trl import SFTConfig, SFTTrainer
 
-    from whale_bench.models.folder import load_tokenizer
+    from whale_bench.models.chat_template import load_tokenizer
 
     ours = trainer_of(base, weight_decay=0.0)  # TRL's spares norms, the paper's trainer does not
     update = ours.update(ROWS, step=0)

@@ -145,7 +145,7 @@ def _lines_of_joined_literals(source: str) -> set[int]:
 
 def _compare(ours: ast.Module, theirs: ast.Module, source: str) -> Difference | None:
     lines = source.splitlines()
-    for one, other in itertools.zip_longest(_flat(ours), _flat(theirs), fillvalue=(1, "")):
+    for one, other in itertools.zip_longest(flat(ours), flat(theirs), fillvalue=(1, "")):
         if one[1] == other[1]:
             continue
         shown = lines[one[0] - 1].strip()[:80] if one[0] <= len(lines) else ""
@@ -155,8 +155,8 @@ def _compare(ours: ast.Module, theirs: ast.Module, source: str) -> Difference | 
     return None
 
 
-def _flat(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """(line, what) of everything in a tree, in the order of the text."""
+def flat(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """(line, what) of everything in a tree, in the order of the text; however deep it is."""
     pending: list[tuple[object, int]] = [(tree, 1)]
     last = 1
     while pending:
@@ -172,7 +172,7 @@ def _flat(tree: ast.Module) -> Iterator[tuple[int, str]]:
         elif thing is _END:
             yield last, "]"
         else:
-            yield line, repr(thing)
+            yield line, hex(thing) if type(thing) is int else repr(thing)  # decimal has a limit
 
 
 _END = object()

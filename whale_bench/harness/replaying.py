@@ -26,10 +26,10 @@ from whale_bench.harness.findings import Finding
 from whale_bench.harness.host import HarnessHost, HostDecision, ProcessHarness
 from whale_bench.models.base import Message
 from whale_bench.records import Rollout
+from whale_bench.replies import said_in
 from whale_envs import RolloutError, get_domain
 from whale_envs.errors import UsageError
 from whale_envs.seeding import derive_rng, derive_seed
-from whale_envs.text import split_thinking
 
 MOST_CALLS = 1_024
 """Hook calls of one replay, both passes together; a call of h0 costs a worker some 0.07 ms of CPU."""
@@ -144,13 +144,8 @@ def _recorded(row: Rollout, max_turns: int, budget: int | None) -> Iterator[tupl
         if number >= len(row.steps):
             return
         step = row.steps[number]
-        thinking, text = split_thinking(segment.text)
-        reply = Reply(
-            text if segment.reply is None else segment.reply,
-            thinking if segment.reasoning is None else segment.reasoning,
-            segment.tool_calls,
-            segment.finish_reason,
-        )
+        reasoning, text = said_in(segment)
+        reply = Reply(text, reasoning, segment.tool_calls, segment.finish_reason)
         decision = Nudge(step.observation) if step.action is None else Act(step.action)
         yield msgspec.structs.replace(view), reply, msgspec.json.encode(decision)
         turns += (Turn(reply, step.action, step.observation, step.feedback, step.event),)

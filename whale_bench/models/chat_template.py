@@ -26,9 +26,12 @@ import re
 from pathlib import Path
 from typing import Any, Self
 
-from whale_bench.models.base import Message, TemplateKwargs
+from whale_bench.models.base import Message, Request, TemplateKwargs
 from whale_envs.errors import ModelError, UsageError
 from whale_envs.text import split_thinking
+
+SETTINGS = {"local_files_only": True, "trust_remote_code": False}
+"""Of everything that transformers reads."""
 
 _OURS = {"messages", "tools", "documents", "add_generation_prompt"}
 """What every template is given, and no switch."""
@@ -54,20 +57,13 @@ class ChatTemplate:
             UsageError: there is none in it, or it has no chat template, or transformers is missing.
         """
         try:
-            import transformers as installed
+            return cls(load_tokenizer(folder, name), name)
         except ImportError as error:
             raise UsageError(f'{error.name} is missing: pip install "whale-envs[local]"') from error
-        transformers: Any = installed  # its own type hints are incomplete
-        try:
-            tokenizer = transformers.AutoTokenizer.from_pretrained(
-                folder, local_files_only=True, trust_remote_code=False
-            )
+        except UsageError:
+            raise
         except (OSError, ValueError) as error:
             raise UsageError(f"cannot load the tokenizer in {str(folder)!r}: {error}") from error
-        if not tokenizer.chat_template:
-            raise UsageError(f"the tokenizer in {str(folder)!r} has no chat template")
-        check_template(tokenizer, name)
-        return cls(tokenizer, name)
 
     def render(
         self,
@@ -120,6 +116,14 @@ class ChatTemplate:
         opened = tag is not None and split_thinking(f"{tag[0]}.")[0].strip() == "."
         return split_thinking((tag[0].rstrip() if tag and opened else "") + text)
 
+    def prompt(self, request: Request) -> tuple[int, ...]:
+        """The ids that a request is to continue: its own, or those of its chat."""
+        if request.prompt_ids is not None:
+            return request.prompt_ids
+        return self.encode(
+            self.render(request.messages, request.tools, request.sampling.chat_template_kwargs)
+        )
+
     def encode(self, text: str) -> tuple[int, ...]:
         """Token ids of rendered text, special tokens recognised, none added."""
         return tuple(self.tokenizer.encode(text, add_special_tokens=False, verbose=False))
@@ -143,6 +147,20 @@ class ChatTemplate:
         if isinstance(value, list | tuple):
             return [self._plain(item) for item in value]
         return value
+
+
+def load_tokenizer(folder: Path, name: str = "") -> Any:
+    """The folder's tokenizer, with a chat template that renders; `name` is whose it is, for messages.
+
+    Raises as transformers does where it is unreadable, and UsageError for the template.
+    """
+    import transformers
+
+    tokenizer: Any = transformers.AutoTokenizer.from_pretrained(folder, **SETTINGS)
+    if not tokenizer.chat_template:
+        raise UsageError(f"the tokenizer in {str(folder)!r} has no chat template")
+    check_template(tokenizer, name or repr(str(folder)))
+    return tokenizer
 
 
 def check_template(tokenizer: Any, name: str) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from whale_bench.models.base import Generation, Message, Request, TemplateKwargs, TokenBackend, Usage
-from whale_bench.models.chat_template import ChatTemplate, check_template
+from whale_bench.models.chat_template import ChatTemplate
 from whale_bench.models.pull import ensure_smollm2
 from whale_envs.errors import ModelError, UsageError
 
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 HASHED = (".safetensors", ".json", ".jinja", ".model", ".txt")
 """Endings of the files that decide what a folder answers: weights, settings, tokenizer, template."""
-SETTINGS = {"local_files_only": True, "trust_remote_code": False}
-"""For everything that transformers loads from a folder."""
 
 Precision = Literal["bfloat16", "float32"]
 
@@ -74,10 +72,7 @@ class FolderBackend(TokenBackend):
         """
         from whale_bench.models.sampling_loop import Job
 
-        prompt = request.prompt_ids
-        if prompt is None:
-            kwargs = request.sampling.chat_template_kwargs
-            prompt = self.encode(self.render(request.messages, request.tools, kwargs))
+        prompt = self._chat.prompt(request)
         if not prompt or min(prompt) < 0 or max(prompt) >= self.vocabulary:
             raise UsageError(f"prompt ids must be in [0, {self.vocabulary}), at least one; got {prompt[:8]}…")
         if request.max_tokens is not None and request.max_tokens < 1:
@@ -132,20 +127,6 @@ def model_folder(kind: str, path_or_name: str) -> Path:
     if not (folder / "config.json").is_file():
         raise UsageError(f"{path_or_name!r} holds no config.json, so it is not a Hugging Face model folder")
     return folder
-
-
-def load_tokenizer(folder: Path) -> Any:
-    """The folder's tokenizer, with a chat template that renders.
-
-    Raises as transformers does where it is unreadable, and UsageError for the template.
-    """
-    import transformers
-
-    tokenizer: Any = transformers.AutoTokenizer.from_pretrained(folder, **SETTINGS)
-    if not tokenizer.chat_template:
-        raise UsageError(f"the tokenizer in {str(folder)!r} has no chat template")
-    check_template(tokenizer, repr(str(folder)))
-    return tokenizer
 
 
 @contextlib.contextmanager

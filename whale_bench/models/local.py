@@ -18,12 +18,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from whale_bench.models.chat_template import SETTINGS, load_tokenizer
 from whale_bench.models.folder import (
-    SETTINGS,
     FolderBackend,
     Precision,
     hash_folder,
-    load_tokenizer,
     loading,
     model_folder,
     native_precision,

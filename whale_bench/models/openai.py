@@ -75,10 +75,17 @@ class OpenAIBackend(Backend):
         self.name = f"openai/{model}"
         self.weights_id = f"remote:{model}"
         self.dropped: set[str] = set()
-        given = [base_url] if isinstance(base_url, str) else list(base_url or ())
-        if not any(given) and os.environ.get("OPENAI_BASE_URL"):
-            self.address_from = "OPENAI_BASE_URL"
-        self._servers = HttpServers(_addresses(given, self.address_from), patience, lasting=of_template)
+        urls = [base_url] if isinstance(base_url, str) else list(base_url or ())
+        if not any(urls):
+            told = os.environ.get("OPENAI_BASE_URL")
+            urls = [told or "https://api.openai.com/v1"]
+            self.address_from = "OPENAI_BASE_URL" if told else self.address_from
+        for url in urls:
+            if not is_address(url):
+                raise UsageError(
+                    f"{self.address_from} must be an address such as http://127.0.0.1:8000/v1, got {url!r}"
+                )
+        self._servers = HttpServers(urls, patience, lasting=of_template)
         self.base_url = self._servers.addresses
         self._model, self._limit = model, "max_tokens"
         self._reader = ChatReader()
@@ -214,15 +221,6 @@ class OpenAIBackend(Backend):
         self.dropped.add(name)
         if name == "return_token_ids":
             self._has_ids = False
-
-
-def _addresses(given: Sequence[str], source: str) -> Sequence[str]:
-    """The addresses to ask, each an http(s) URL."""
-    urls = given if any(given) else [os.environ.get("OPENAI_BASE_URL") or "https://api.openai.com/v1"]
-    for url in urls:
-        if not is_address(url):
-            raise UsageError(f"{source} must be an address such as http://127.0.0.1:8000/v1, got {url!r}")
-    return urls
 
 
 def is_address(url: str) -> bool:

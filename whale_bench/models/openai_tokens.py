@@ -87,10 +87,7 @@ class OpenAITokens(OpenAIBackend, TokenBackend):
         return await self._ask(request)
 
     async def _ask(self, request: Request, **how: Any) -> Generation:
-        if request.prompt_ids is None:
-            kwargs = request.sampling.chat_template_kwargs
-            ids = self.encode(self.render(request.messages, request.tools, kwargs))
-            request = msgspec.structs.replace(request, prompt_ids=ids)
+        request = msgspec.structs.replace(request, prompt_ids=self._chat.prompt(request))
         generation = await super()._ask(self._within(request), **how)
         prompt_ids = request.prompt_ids or ()
         sampled = generation.sampled_ids or ()

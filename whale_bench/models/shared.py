@@ -21,10 +21,10 @@ import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from whale_bench.models.chat_template import load_tokenizer
 from whale_bench.models.folder import (
     Precision,
     hash_folder,
-    load_tokenizer,
     loading,
     model_folder,
     native_precision,

@@ -134,9 +134,9 @@ class Examiner:
         Raises:
             InfrastructureError: the examination could not be made.
         """
-        if self._reference is None:
-            self._reference = await self._under_h0()
         shown = drawn(self.task.examples, self.seed)
+        if self._reference is None:
+            self._reference = await self._under_h0(shown)
         chosen = Chosen(name, source, rollouts, self.task, self.seed, shown, self._reference)
         try:
             async with asyncio.timeout(SECONDS):
@@ -149,11 +149,10 @@ class Examiner:
             return f"{name}:1: its examination was not over after {SECONDS:g} s"
         return ""
 
-    async def _under_h0(self) -> Mapping[str, frozenset[str]]:
+    async def _under_h0(self, shown: ExampleSet[Any]) -> Mapping[str, frozenset[str]]:
         domain = self.task.domain
         if domain not in PARROTS:
             return {}
-        shown = drawn(self.task.examples, self.seed)
         return await parrot_hits(load_harness(domain), domain, shown, seed=self.seed, marked=True)
 
 

@@ -53,15 +53,12 @@ class Sessions:
         attempt = ledger.reserve(key, "harness")
         try:
             session = await self.proposer.propose(brief)
-        except Exception as error:
-            if isinstance(error, (UsageError, InfrastructureError)):
-                ledger.fail(key, attempt, Charge(unpriced=True))  # nobody knows what it had used
+        except BaseException as error:  # nobody knows what it had used
+            if not isinstance(error, Exception) or isinstance(error, (UsageError, InfrastructureError)):
+                ledger.fail(key, attempt, Charge(unpriced=True))
                 raise
             problem = f"the proposer died: {type(error).__name__}: {error}"[:500]
             session = Session((), Charge(unpriced=True), problem)
-        except BaseException:
-            ledger.fail(key, attempt, Charge(unpriced=True))
-            raise
         event = self._recorded(phase, iteration, session)
         transcript = Transcript(self.proposer.name, event.problem, session.transcript)
         self.archive.keep_transcript(phase, iteration, transcript)

@@ -9,9 +9,8 @@ Not covered: whether two different trees do the same; running anything.
 import ast
 import hashlib
 import warnings
-from collections.abc import Iterator
-from typing import Any
 
+from whale_bench.harness.prompt_only import flat
 from whale_bench.text import scrub
 
 MOST_BYTES = 200_000
@@ -34,25 +33,9 @@ def tree_id(source: str) -> str:
     if tree is None:
         return source_id(source)
     digest = hashlib.sha256()
-    for part in _flat(tree):
+    for _, part in flat(tree):
         digest.update(part.encode("utf-8", "surrogatepass") + b"\0")
     return "tree:" + digest.hexdigest()
-
-
-def _flat(tree: ast.AST) -> Iterator[str]:
-    """Every node, list and value in order, with how many parts each has; however deep the tree is."""
-    waiting: list[Any] = [tree]
-    while waiting:
-        part = waiting.pop()
-        if isinstance(part, ast.AST):
-            yield f"{type(part).__name__} {len(part._fields)}"
-            waiting += [getattr(part, name, None) for name in reversed(part._fields)]
-        elif isinstance(part, list):
-            yield f"list {len(part)}"
-            waiting += reversed(part)
-        else:
-            said = hex(part) if isinstance(part, int) else repr(part)  # decimal has a limit
-            yield f"{type(part).__name__} {said}"
 
 
 def _parse(source: str) -> ast.Module | None:

@@ -40,7 +40,7 @@ class Pages:
 
     def __init__(self) -> None:
         self._environment = _environment()
-        style = static_text("style.css") + _static("site.css")
+        style = static_text("style.css") + static_text("heat.css") + _static("site.css")
         script = static_text("theme.js") + _static("site.js")
         policy = policy_of(script, style)
         # The page's own parts are the only text here that is not escaped.
