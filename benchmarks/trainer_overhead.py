@@ -26,7 +26,8 @@ from whale_baselines.rsft import RsftTrainer
 from whale_baselines.sequences import IGNORED, Row, admit, micro_batches, minibatches, padding_share
 from whale_baselines.weights import load_model
 
-from whale_bench.models.folder import load_tokenizer, model_folder
+from whale_bench.models.chat_template import load_tokenizer
+from whale_bench.models.folder import model_folder
 from whale_bench.store import RunStore
 from whale_envs import DOMAINS, load_examples, make_env
 
