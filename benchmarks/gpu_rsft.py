@@ -5,7 +5,8 @@
 
 One step as the loop makes it: so many prompts sampled so often through the backend, one pass of
 training over all that was sampled (nothing is verified: every reply is trained on), a checkpoint, and the
-hand-over. Not covered: several GPUs; tasks with tools.
+hand-over. `vllm` takes what training leaves of the GPU, and rests during the update. Memory that is told is
+the estimate of `--explain`. Not covered: several GPUs; tasks with tools; what vLLM itself takes of memory.
 """
 
 import argparse
@@ -18,6 +19,8 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from whale_baselines.checkpoint import Checkpoints, TrainingState
+from whale_baselines.explain import memory_bytes
+from whale_baselines.handover import hand_over, make_room
 from whale_baselines.recipe import Recipe
 from whale_baselines.rsft import RsftTrainer
 from whale_baselines.sampler import SamplerState
@@ -27,6 +30,7 @@ from whale_bench.models import load_backend
 from whale_bench.models.base import Message, Request
 from whale_bench.models.folder import model_folder
 from whale_bench.models.shared import SharedBackend
+from whale_bench.models.vllm_backend import VllmBackend
 from whale_envs import load_examples
 
 
@@ -42,8 +46,10 @@ async def run(asked):
         trainer = RsftTrainer(base, recipe)
         if asked.backend == "local" and trainer.shareable:
             backend = SharedBackend.of(trainer.model, asked.model)
+        elif asked.backend == "vllm":
+            backend = VllmBackend.load(asked.model, beside=trainer.held_bytes)
         else:
-            backend = load_backend(f"{asked.backend}/{asked.model}")
+            backend = load_backend(f"local/{asked.model}")
         await stack.enter_async_context(backend)
         problems = load_examples("math_python", "small", "weight")[: asked.prompts]
         requests = [
@@ -58,6 +64,12 @@ async def run(asked):
             Row((*g.prompt_ids, *g.sampled_ids), (*[IGNORED] * len(g.prompt_ids), *g.sampled_ids))
             for g in found
         ]
+        resting = asked.backend == "vllm" and trainer.accelerators > 0
+        shared = getattr(backend, "shares", False)
+        told = memory_bytes(recipe, trainer, shared=shared, resting=resting)
+        began = time.perf_counter()
+        await make_room(backend)
+        resting_took = time.perf_counter() - began
         began = time.perf_counter()
         update = trainer.update(rows, step=0)
         training = time.perf_counter() - began
@@ -72,8 +84,8 @@ async def run(asked):
             checkpoint = Checkpoints(Path(folder), 1).save(state, fill)
             saving = time.perf_counter() - began
             began = time.perf_counter()
-            await backend.reload(checkpoint.folder)
-            handing = time.perf_counter() - began
+            await hand_over(backend, checkpoint, Path(folder) / "served.json")
+            handing = time.perf_counter() - began + resting_took
     sampled = sum(len(generation.sampled_ids) for generation in found)
     passed = sum(len(row.ids) for row in rows)
     cuda = torch.cuda.is_available()
@@ -87,10 +99,11 @@ async def run(asked):
     print(f"checkpoint {saving:.1f} s, hand-over {handing:.1f} s")
     if cuda:
         print(f"GPU memory: {torch.cuda.max_memory_reserved() / 1e9:.1f} GB reserved by torch at most")
-    print(f"memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:.1f} GB at most")
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+    print(f"told: {told / 1e9:.1f} GB, memory: {most:.1f} GB at most")
 
 
-def main():
+def main(words=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default="smollm2", help="a folder, or smollm2")
     parser.add_argument("--backend", choices=("local", "vllm"), default="local")
@@ -99,7 +112,7 @@ def main():
     parser.add_argument("--reply", type=int, default=256, help="most tokens of a reply")
     parser.add_argument("--micro-tokens", type=int, default=16_384)
     parser.add_argument("--lora-rank", type=int, default=0)
-    asyncio.run(run(parser.parse_args()))
+    asyncio.run(run(parser.parse_args(words)))
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ import hashlib
 import os
 import shutil
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -103,7 +104,8 @@ class Checkpoints:
             self._sweep()
             (half / STATE).mkdir(parents=True)
             fill(half)
-            state = msgspec.structs.replace(state, weights_id=hash_folder(half))
+            weights_id, digests = _hashes(half)
+            state = msgspec.structs.replace(state, weights_id=weights_id)
             text = msgspec.json.format(msgspec.json.encode(state), indent=2)
             if expected not in (None, state.weights_id):
                 shutil.rmtree(half)
@@ -111,7 +113,8 @@ class Checkpoints:
                                               f"weights {state.weights_id}, and the run had {expected}: this "
                                               "machine does not repeat a step to the bit"))  # fmt: skip
             (half / STATE / "state.json").write_bytes(text + b"\n")
-            (half / STATE / _DIGESTS).write_bytes(msgspec.json.encode(_digests(half / STATE)) + b"\n")
+            digests["state.json"] = _digest(half / STATE / "state.json")
+            (half / STATE / _DIGESTS).write_bytes(msgspec.json.encode(digests, order="sorted") + b"\n")
             _synchronise(half)
             if place.exists():  # the damaged one
                 place.rename(self.root / f"{_GONE}{place.name}")
@@ -208,8 +211,7 @@ def _read(folder: Path) -> Checkpoint:
     path = folder / STATE / "state.json"
     try:
         state = msgspec.json.decode(path.read_bytes(), type=TrainingState)
-        found = hash_folder(folder)
-        beside, written = _digests(folder / STATE), folder / STATE / _DIGESTS
+        (found, beside), written = _hashes(folder), folder / STATE / _DIGESTS
         digests = beside  # what an earlier version wrote has none
         if written.exists():
             digests = msgspec.json.decode(written.read_bytes(), type=dict[str, str])
@@ -223,14 +225,22 @@ def _read(folder: Path) -> Checkpoint:
     return Checkpoint(folder, state)
 
 
+def _hashes(folder: Path) -> tuple[str, dict[str, str]]:
+    """`weights_id` of a folder, and SHA-256 of the trainer's files in it; both at once, on two cores."""
+    with ThreadPoolExecutor(1) as other:
+        beside = other.submit(_digests, folder / STATE)
+        return hash_folder(folder), beside.result()
+
+
 def _digests(folder: Path) -> dict[str, str]:
     """SHA-256 of every file by name, but of the digests, and of the metrics, in which equal runs differ."""
-    found = {}
-    for path in sorted(folder.iterdir()):
-        if path.name not in (_DIGESTS, METRICS):
-            with path.open("rb") as file:
-                found[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
-    return found
+    names = sorted({path.name for path in folder.iterdir()} - {_DIGESTS, METRICS})
+    return {name: _digest(folder / name) for name in names}
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _is_of_writing(error: BaseException) -> bool:

@@ -58,6 +58,30 @@ def logprobs_of(model: Any, prompts: Sequence[tuple[int, ...]]) -> list[float]:
     return found
 
 
+def saved_bytes(model: Any, tokens: int = 32) -> float:
+    """What a forward pass keeps of a token for the backward one, but for logits; measured on so many tokens.
+
+    Weights are not counted, nor what is saved twice.
+    """
+    import torch
+
+    weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+    kept: dict[int, int] = {}
+    held: list[torch.Tensor] = []  # so that no place is given away and counted as one of before
+
+    def pack(tensor: "torch.Tensor") -> "torch.Tensor":
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            kept[storage.data_ptr()] = storage.nbytes()
+            held.append(tensor)
+        return tensor
+
+    row = Row((PAD,) * tokens, (*[IGNORED] * (tokens - 1), PAD))
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        nll_sum(model, collate([row], model.device))
+    return sum(kept.values()) / tokens
+
+
 def nll_sum(model: Any, batch: Batch, temperature: float = 1.0) -> "torch.Tensor":
     """Summed negative log-likelihood of the labelled tokens, in float32; padding may stand anywhere.
 

@@ -2,10 +2,10 @@
 
     check_ready(load_recipe("paper/search_qa/whale"))   # UsageError: what it needs, and what is here
 
-GPUs are those that torch finds. What a recipe needs of one is a bound from below: weights, gradients, AdamW's
-moments and the logits of a micro-batch where it trains, and the weights in half precision where they are
-served here, from the sizes in the model's own files. Where accelerate spreads the weights (FSDP), all GPUs
-count together.
+GPUs are those that torch finds. What a recipe needs of one is a bound from below, from the sizes in the
+model's own files: where it trains, weights, gradients, AdamW's moments and the logits of a micro-batch; where
+it serves, the weights in half precision. vLLM rests during an update, so that the larger of the two moments
+counts. Where accelerate spreads the weights (FSDP), all GPUs count together.
 
 Not covered: activations, and the memory for keys and values; other processes on the same GPU.
 """
@@ -87,10 +87,12 @@ def _check_memory(
     recipe: RunRecipe, folder: Path, gpus: tuple[Gpu, ...], *, trains: bool, shared: bool
 ) -> None:
     count = parameters_in(folder)
-    needed = 0 if trains and shared else _HALF * count
+    needed = _HALF * count
     if trains:
         trained = 0 if recipe.recipe.lora_rank else count  # adapters are small beside the rest
-        needed += training_bytes(count, trained, recipe.recipe.micro_tokens, _vocabulary(folder))
+        training = training_bytes(count, trained, recipe.recipe.micro_tokens, _vocabulary(folder))
+        held = 4 * count + 8 * trained
+        needed = training if shared else max(training, held + needed)
     spread = os.environ.get("ACCELERATE_USE_FSDP", "").lower() in ("1", "true")
     memory = sum(gpu.memory for gpu in gpus) if spread else gpus[0].memory
     if needed <= memory:

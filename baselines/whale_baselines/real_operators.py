@@ -46,7 +46,7 @@ from whale_bench.engine import Agent, Task
 from whale_bench.evaluation import open_agent, open_resources
 from whale_bench.ledger import Ledger
 from whale_bench.models import Backend, load_backend
-from whale_bench.models.base import Reloadable
+from whale_bench.models.base import Pausable, Reloadable
 from whale_bench.models.folder import model_folder
 from whale_bench.plan import EvalPlan, resolve
 from whale_bench.store import RunStore
@@ -100,7 +100,10 @@ async def real_operators(
         explanation: Mapping[str, Any] = {}
         if trainer is not None:
             shared = getattr(served, "shares", False)
-            explanation = explain(recipe.recipe, tasks["weight"], bounds, trainer, shared=shared)
+            resting = isinstance(served, Pausable) and trainer.accelerators > 0
+            explanation = explain(
+                recipe.recipe, tasks["weight"], bounds, trainer, shared=shared, resting=resting
+            )
         yield RealRun(
             recipe, plan, stack, served, tasks, source, base, together, proposer, settings, explanation
         )
@@ -211,6 +214,11 @@ def _backend(plan: EvalPlan, trainer: RsftTrainer | None, together: Leading | Rs
         from whale_bench.models.shared import SharedBackend
 
         return SharedBackend.of(trainer.model, str(_base(plan)) if name != "smollm2" else name)
+    if trainer is not None and kind == "vllm":
+        from whale_bench.models.vllm_backend import VllmBackend
+
+        folder = str(_base(plan)) if name != "smollm2" else name
+        return VllmBackend.load(folder, beside=trainer.held_bytes)
     if together is not None and kind == "openai" and plan.tokenizer is not None:
         if command:
             from whale_bench.models.openai_restart import RestartedServer

@@ -27,12 +27,12 @@ import copy
 import datetime as dt
 import json
 import math
-import pickle
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from whale_baselines.loss import collate, logprobs_of, nll_sum
+from whale_baselines.loss import collate, logprobs_of, nll_sum, saved_bytes
+from whale_baselines.optimizer_file import read_optimizer, write_optimizer
 from whale_baselines.prefix_tree import takes_trees, tree_groups, tree_nll_sum, tree_of
 from whale_baselines.recipe import Recipe
 from whale_baselines.sequences import Minibatch, Row, micro_batches, minibatches, padding_share, share
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     import torch
 
 ADAPTER = "adapter.safetensors"
-OPTIMIZER = "optimizer.pt"
+OPTIMIZER = "optimizer.safetensors"
 COUNTERS = "rsft.json"
 
 _PATIENCE = dt.timedelta(days=2)
@@ -190,6 +190,23 @@ class RsftTrainer:
         size: int = 4 * (sum(parameter.numel() for parameter in parameters) + moments)
         return size
 
+    @property
+    def held_bytes(self) -> int:
+        """What this process keeps on its device between updates: weights and two moments of each trained."""
+        held = 0
+        for parameter in self.model.parameters():
+            own = parameter.to_local() if hasattr(parameter, "to_local") else parameter  # of spread ones
+            held += own.numel() * own.element_size() * (3 if parameter.requires_grad else 1)
+        return held
+
+    @property
+    def activation_bytes(self) -> float:
+        """Kept of each token of a forward pass for the backward one; 0 where spread weights bar measuring."""
+        if is_sharded(self._accelerator):
+            return 0.0
+        with self._accelerator.autocast():
+            return saved_bytes(self.model)
+
     def write_weights(self, folder: Path) -> None:
         """See `Trainer.write_weights`."""
         state = None if self.recipe.lora_rank else whole_weights(self._accelerator, self._model)
@@ -203,8 +220,6 @@ class RsftTrainer:
 
     def write_state(self, folder: Path) -> None:
         """See `Trainer.write_state`."""
-        import torch
-
         state = whole_optimizer(self._accelerator, self._model, self._optimizer)
         if not self.is_first:
             return
@@ -215,13 +230,11 @@ class RsftTrainer:
             from safetensors.torch import save_file
 
             save_file(get_peft_model_state_dict(self.model), beside / ADAPTER)
-        with (beside / OPTIMIZER).open("wb") as file:
-            torch.save(state, file)
+        write_optimizer(state, beside / OPTIMIZER)
         (beside / COUNTERS).write_text(json.dumps({"skipped_in_a_row": self._skipped_in_a_row}) + "\n")
 
     def restore(self, folder: Path) -> None:
         """See `Trainer.restore`."""
-        import torch
         from safetensors import SafetensorError
         from safetensors.torch import load_file
 
@@ -234,10 +247,10 @@ class RsftTrainer:
                 set_peft_model_state_dict(self.model, load_file(beside / ADAPTER))
             else:
                 take_weights(self._accelerator, self._model, weights.state_dict())
-            state = torch.load(beside / OPTIMIZER, map_location="cpu", weights_only=True)
+            state = read_optimizer(beside / OPTIMIZER)
             take_optimizer(self._accelerator, self._model, self._optimizer, state)
             self._skipped_in_a_row = json.loads((beside / COUNTERS).read_text())["skipped_in_a_row"]
-        except (OSError, ValueError, KeyError, RuntimeError, SafetensorError, pickle.PickleError) as error:
+        except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
             raise UsageError(f"the trainer's state in {str(beside)!r} cannot be read: {error}") from error
 
     def _share_changed(self, before: "list[torch.Tensor]") -> float:

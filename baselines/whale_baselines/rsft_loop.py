@@ -14,8 +14,7 @@ recorded are used when the step is done again, so that equal records give equal 
 checkpoint is a copy of the base folder and has its `weights_id`; so has that of a step without updates
 the one before it.
 
-Where a server's answers before and after a change are compared, those before are in `served.json` beside the
-metrics, so that the first hand-over after a resume is checked like any other.
+A backend on the device that trains gives its memory up while an update is made (`handover.py`).
 
 Where a disk has damaged the newest checkpoint, the run goes on from the one before: a finished step is
 made anew from its recorded rollouts, and taken only if it comes out with the same weights, bit by bit.
@@ -37,6 +36,7 @@ from typing import Any
 import msgspec
 
 from whale_baselines.checkpoint import Checkpoint, Checkpoints, TrainingState, copy_model
+from whale_baselines.handover import check_takes_weights, hand_over, make_room, recall
 from whale_baselines.json_lines import append_line, read_lines, write_lines
 from whale_baselines.play import Plays
 from whale_baselines.recipe import Recipe
@@ -45,14 +45,13 @@ from whale_baselines.sequences import Admitted, admit
 from whale_baselines.trainer import METRICS, STATE, Trainer, Update
 from whale_baselines.training_charges import repeat, reserve, settle, settle_earlier
 from whale_bench.ledger import Ledger
-from whale_bench.models.base import Reloadable, Remembering, names_weights
+from whale_bench.models.base import Reloadable, names_weights
 from whale_bench.models.folder import hash_folder
 from whale_bench.records import Rollout
-from whale_bench.store import write_whole
-from whale_envs.errors import InfrastructureError, UsageError
+from whale_envs.errors import UsageError
 
 SERVED = "served.json"
-"""What a `Remembering` backend needs for its next check, see `openai_reload.py`."""
+"""What a `Remembering` backend needs for its next check, see `handover.py`."""
 
 
 @dataclass(slots=True)
@@ -85,11 +84,7 @@ class Phase:
             UsageError: the backend takes no weights, the disk is too small, or the checkpoint is damaged,
                 of another base or another recipe.
         """
-        if not isinstance(self.backend, Reloadable):
-            raise UsageError(
-                f"{getattr(self.backend, 'name', self.backend)!r} cannot take new weights; local/PATH and "
-                "vllm/PATH can"
-            )
+        check_takes_weights(self.backend)
         self.checkpoints.check_space(self.trainer.checkpoint_bytes)
         found = self.checkpoints.newest_whole()
         if found is None:
@@ -106,11 +101,11 @@ class Phase:
             self.trainer.restore(found.folder)
             self._now = found
             for line in _lines_after(self.metrics, found.state.step):
-                self._redo(line)
+                await self._redo(line)
         _mend(self.metrics, self.now)
         if self.ledger is not None:
             settle_earlier(self.ledger, *self.now)
-        self._recall()
+        recall(self.backend, self._served)
         await self._hand_over()
         return self.now
 
@@ -132,6 +127,9 @@ class Phase:
         admitted = admit(rollouts)
         watch.lap("admit")
         attempt = reserve(self.ledger, state.step + 1) if self.ledger is not None else 0
+        if admitted.rows:
+            await make_room(self.backend)
+            watch.lap("sync")
         after, update, line = self._update(rollouts, admitted, sampler)
         watch.lap("train")
         line |= {"seconds": watch.seconds, "accelerators": self.trainer.accelerators}
@@ -163,7 +161,7 @@ class Phase:
         after = _advance(state, admitted, update, sampler, rewards)
         return after, update, _line(after, admitted, update, reward)
 
-    def _redo(self, line: dict[str, Any]) -> None:
+    async def _redo(self, line: dict[str, Any]) -> None:
         """Makes a finished step anew, whose checkpoint is damaged or gone.
 
         Raises:
@@ -176,6 +174,7 @@ class Phase:
             problem = f"the checkpoint of step {line['step']} is damaged or gone, and so are rollouts of it"
             raise UsageError(self.checkpoints.way_out(problem))
         _check_on_policy(rollouts, state)
+        await make_room(self.backend)
         after, update, made = self._update(rollouts, admit(rollouts), sampler)
         kept = {name: line[name] for name in ("seconds", "accelerators")}
         changed, expected = update.updates > 0, line["weights_id"]
@@ -206,36 +205,11 @@ class Phase:
         return self.checkpoints.save(state, fill, expected=expected)
 
     async def _hand_over(self) -> None:
-        """Makes the backend serve the newest checkpoint.
-
-        Raises:
-            InfrastructureError: it says that it serves something else.
-        """
-        folder, state = self.now
-        if not names_weights(self.backend.weights_id, state.weights_id):
-            await self.backend.reload(folder)
-            if isinstance(self.backend, Remembering):
-                write_whole(self._served, self.backend.remembered())
-        if not names_weights(self.backend.weights_id, state.weights_id):
-            raise InfrastructureError(
-                f"the backend serves {self.backend.weights_id} after it was given {folder}, which is "
-                f"{state.weights_id}"
-            )
+        await hand_over(self.backend, self.now, self._served)
 
     @property
     def _served(self) -> Path:
         return self.metrics.with_name(SERVED)
-
-    def _recall(self) -> None:
-        if not isinstance(self.backend, Remembering) or not self._served.exists():
-            return
-        try:
-            self.backend.remember(self._served.read_bytes())
-        except (OSError, msgspec.DecodeError) as error:
-            raise UsageError(
-                f"{self._served}: cannot be read: {error}; delete it, and the run goes on; whether the "
-                "server takes the next weights is checked less well then"
-            ) from error
 
     def _check_same(self, found: Checkpoint) -> None:
         ours = {"base_id": self.trainer.base_id, "recipe_id": self.recipe.recipe_id}
@@ -256,7 +230,8 @@ class _Watch:
 
     def lap(self, part: str) -> None:
         now = time.perf_counter()
-        self.seconds[part], self._last = now - self._last, now
+        self.seconds[part] = self.seconds.get(part, 0.0) + now - self._last
+        self._last = now
 
 
 def _advance(

@@ -80,7 +80,14 @@ def not_finite(state: "Mapping[str, torch.Tensor]") -> str | None:
     """The name of a tensor that holds an infinity or what is no number; None where all is well."""
     import torch
 
-    return next((name for name, value in state.items() if not torch.isfinite(value).all()), None)
+    for name, value in state.items():
+        if not value.is_floating_point() or not value.numel():
+            continue
+        # One pass and no copies: what is no number comes through as both ends, an infinity is one of them.
+        ends = torch.stack(torch.aminmax(value.detach()))
+        if not torch.isfinite(ends).all():
+            return name
+    return None
 
 
 def architecture(folder: Path) -> dict[str, Any]:

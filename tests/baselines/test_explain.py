@@ -3,7 +3,8 @@
 import importlib
 
 import pytest
-from tiny_model import write_folder
+from tiny_model import HIDDEN, INNER, LAYERS, write_folder
+from whale_baselines import loss
 from whale_baselines.recipe import Recipe
 from whale_baselines.rsft import RsftTrainer
 
@@ -20,10 +21,10 @@ def trainer(tmp_path_factory):
     return RsftTrainer(write_folder(tmp_path_factory.mktemp("explain") / "base"), Recipe(precision="float32"))
 
 
-def told(trainer, *, shared=True, turns=2, **recipe):
+def told(trainer, *, shared=True, resting=False, turns=2, **recipe):
     task = Task("math_python", load_examples("math_python", "mini", "weight"))
     bounds = Settings(max_turns=turns, max_tokens=None, tool_mode="text", tools=[], env_options={})
-    return explain.explain(Recipe(**recipe), task, bounds, trainer, shared=shared)
+    return explain.explain(Recipe(**recipe), task, bounds, trainer, shared=shared, resting=resting)
 
 
 @pytest.mark.parametrize(("turns", "most"), [(1, 4), (2, 8), (5, 20)])
@@ -41,4 +42,21 @@ def test_memory_has_the_copy_that_is_served(trainer, monkeypatch, precision, sha
     found = told(trainer, shared=shared)
     count, recipe = found["parameters"], Recipe()
     training = explain.training_bytes(count, count, recipe.micro_tokens, trainer.model.config.vocab_size)
-    assert found["least_memory_gb"] * 1e9 == pytest.approx(training + of_a_number * count)
+    training += trainer.activation_bytes * recipe.micro_tokens
+    assert found["memory_gb"] * 1e9 == pytest.approx(training + of_a_number * count)
+    resting = told(trainer, shared=shared, resting=True, micro_tokens=1)
+    assert resting["memory_gb"] * 1e9 >= trainer.held_bytes + of_a_number * count
+
+
+def test_what_a_forward_pass_keeps_grows_with_its_tokens_and_holds_no_weights(trainer):
+    """Against the tensors of the tiny Llama by name: norms, attention and the three parts of the MLP."""
+    per_token = loss.saved_bytes(trainer.model, 64)
+    assert per_token == pytest.approx(loss.saved_bytes(trainer.model, 128), rel=0.25)
+    assert trainer.activation_bytes == pytest.approx(per_token, rel=0.25)
+    least = 4 * LAYERS * (4 * HIDDEN + 4 * INNER)
+    assert least < per_token < 4 * least
+    assert all(parameter.grad is None for parameter in trainer.model.parameters())
+
+
+def test_held_are_weights_and_two_moments(trainer):
+    assert trainer.held_bytes == 12 * sum(parameter.numel() for parameter in trainer.model.parameters())

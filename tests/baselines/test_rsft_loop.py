@@ -159,7 +159,7 @@ class Reaper:
         patch.setattr(rsft, "write_model", self.before(rsft.write_model))
         patch.setattr(rsft_loop, "append_line", self.before(rsft_loop.append_line))
         patch.setattr(Ledger, "_append", self.before(Ledger._append))
-        patch.setattr(torch, "save", self.before(torch.save))
+        patch.setattr(rsft, "write_optimizer", self.before(rsft.write_optimizer))
         patch.setattr(shutil, "rmtree", self.before(shutil.rmtree))
         patch.setattr(Path, "replace", self.before(Path.replace))
         patch.setattr(Path, "rename", self.before(Path.rename))
@@ -332,6 +332,83 @@ def test_a_resumed_run_gives_the_backend_back_what_it_remembered(base, tmp_path)
         go(phase_of(base, tmp_path, backend=Remembers(base)), base, 4)
 
 
+class Rests(Served):
+    """Has to be asleep for each update, as if it shared the trainer's device; tells what became of it."""
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.resting = False
+        self.told = []
+
+    async def rest(self):
+        self.resting = True
+        self.told.append("rest")
+
+    async def reload(self, folder):
+        self.told.append(f"reload {Path(folder).name}")
+        self.resting = False
+        return await super().reload(folder)
+
+
+class Plays(Recorded):
+    async def play(self, batch):
+        assert not self.backend.resting
+        return await super().play(batch)
+
+
+def resting_phase(base, root, monkeypatch, **more):
+    backend = Rests(base)
+    phase = phase_of(base, root, backend=backend, **more)
+    phase.player = Plays(backend, phase.player.barren)
+    update = RsftTrainer.update
+
+    def watched(self, rows, *, step):
+        assert backend.resting == bool(rows)
+        backend.told.append("update")
+        return update(self, rows, step=step)
+
+    monkeypatch.setattr(RsftTrainer, "update", watched)
+    return phase
+
+
+def test_a_backend_on_the_trainers_device_rests_for_each_update_and_then_serves_the_checkpoint(
+    base, tmp_path, monkeypatch
+):
+    phase = resting_phase(base, tmp_path, monkeypatch, barren={1})
+    lines = go(phase, base, 3)
+    assert phase.backend.told == [
+        *("rest", "update", "reload step-000001"),
+        "update",  # of a step that accepted nothing: nothing changes, nobody needs the room
+        *("rest", "update", "reload step-000003"),
+    ]
+    assert phase.backend.weights_id == lines[-1]["weights_id"]
+    assert set(lines[1]["seconds"]) == set(lines[0]["seconds"])
+
+
+def test_a_backend_that_rested_for_an_update_that_was_skipped_is_woken_all_the_same(
+    base, tmp_path, monkeypatch
+):
+    phase = resting_phase(base, tmp_path, monkeypatch, recipe=changed(most_skipped=99))
+    monkeypatch.setattr(RsftTrainer, "_gradient", lambda *_: (0.0, float("inf")))
+    (line,) = go(phase, base, 1)
+    assert (line["updates"], line["weights_id"]) == (0, hash_folder(base))
+    assert phase.backend.told == ["rest", "update", "reload step-000001"]
+    assert not phase.backend.resting
+
+
+def test_a_step_made_anew_has_the_device_for_itself_too(base, tmp_path, monkeypatch):
+    first = phase_of(base, tmp_path)
+    go(first, base, 2)
+    shutil.rmtree(tmp_path / "checkpoints" / "step-000002")
+    phase = resting_phase(base, tmp_path, monkeypatch)
+    records = [first.player.record(key, 1) for key in keys_of(first.player.batches[1], RECIPE.samples)]
+    step = Checkpoints(tmp_path / "checkpoints", 2).latest().state.weights_id
+    records = [msgspec.structs.replace(one, weights_id=step) for one in records]
+    phase.player.recorded = lambda batch: records
+    go(phase, base, 2)
+    assert phase.backend.told == ["rest", "update", "reload step-000002"]
+
+
 def test_a_backend_that_takes_no_weights_is_refused(base, tmp_path):
     class Fixed:
         name = "openai/fixed"
@@ -462,7 +539,7 @@ def flip(path):
 
 DAMAGES = {
     "a bit of the weights": lambda folder: flip(folder / "model.safetensors"),
-    "half of the moments": lambda folder: cut(folder / "trainer" / "optimizer.pt"),
+    "half of the moments": lambda folder: cut(folder / "trainer" / "optimizer.safetensors"),
     "the trainer's counters": lambda folder: (folder / "trainer" / "rsft.json").unlink(),
     "half of the state": lambda folder: cut(folder / "trainer" / "state.json"),
     "all of it": shutil.rmtree,

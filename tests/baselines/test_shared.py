@@ -9,6 +9,7 @@ from tiny_model import write_folder
 from whale_baselines.recipe import Recipe
 from whale_baselines.rsft import RsftTrainer
 
+from whale_bench.models import shared
 from whale_bench.models.base import Message, Request, Sampling
 from whale_bench.models.folder import hash_folder
 from whale_bench.models.local import LocalBackend
@@ -85,6 +86,48 @@ def test_weights_that_are_not_the_folders_are_refused(base, tmp_path, precision)
             with pytest.raises(InfrastructureError, match=r"not those of .*step': .* differs"):
                 await backend.reload(folder)
             assert backend.weights_id == hash_folder(base)
+
+    asyncio.run(run())
+
+
+def test_a_folder_that_was_hashed_by_its_writer_is_compared_all_the_same_and_not_hashed_again(
+    base, tmp_path, monkeypatch
+):
+    hashed = []
+
+    def watched(folder, *endings):
+        hashed.append((folder.name, *endings))
+        return hash_folder(folder, *endings)
+
+    async def run():
+        trainer = trainer_of(base)
+        async with SharedBackend.of(trainer.model, str(base), precision="float32") as backend:
+            trainer.update(ROWS, step=0)
+            folder = write(trainer, tmp_path / "step")
+            weights_id = hash_folder(folder)
+            monkeypatch.setattr(shared, "hash_folder", watched)
+            monkeypatch.setattr(shared, "load_tokenizer", None)  # it is the one in use
+            await backend.adopt(folder, weights_id)
+            assert backend.weights_id == weights_id
+            assert all(".safetensors" not in ending for _, *endings in hashed for ending in endings)
+            assert len(hashed) == 1
+            trainer.update(ROWS, step=1)
+            with pytest.raises(InfrastructureError, match="differs"):
+                await backend.adopt(folder, "sha256:whatever")
+            assert backend.weights_id == weights_id
+
+    asyncio.run(run())
+
+
+def test_another_chat_template_in_the_folder_is_taken_over(base, tmp_path):
+    async def run():
+        trainer = trainer_of(base)
+        async with SharedBackend.of(trainer.model, str(base)) as backend:
+            folder = write(trainer, tmp_path / "step")
+            template = folder / "chat_template.jinja"
+            template.write_text(template.read_text().replace("assistant", "robot"))
+            assert await backend.reload(folder) == backend.weights_id == hash_folder(folder)
+            assert "robot" in backend.render(REQUESTS[0].messages)
 
     asyncio.run(run())
 

@@ -264,8 +264,16 @@ def test_folders_that_cannot_be_loaded_say_why(tmp_path):
     config.write_text(
         config.read_text().replace("{", '{"layer_types": ["full_attention", "sliding_attention"],', 1)
     )
-    with pytest.raises(UsageError, match="sliding_attention"):
+    with pytest.raises(UsageError, match=r"does not support: sliding_attention; vllm/PATH serves"):
         LocalBackend.load(str(broken))
+
+
+def test_the_layers_of_the_papers_models_are_named_with_what_serves_them(tmp_path):
+    from tiny_model import tiny_qwen
+
+    folder = write_folder(tmp_path / "images", model=tiny_qwen(400))
+    with pytest.raises(UsageError, match=r"qwen3_5.*does not support: linear_attention; vllm/PATH serves"):
+        LocalBackend.load(str(folder))
 
 
 def test_weights_id_follows_content(folder, tmp_path):

@@ -12,12 +12,15 @@ import time
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from tiny_model import CONTEXT, write_folder
 
-from whale_bench.models.base import Message, Reloadable, Request, Sampling
+from whale_bench.models.base import Message, Pausable, Reloadable, Request, Sampling
 from whale_bench.models.folder import hash_folder
 from whale_bench.models.local import LocalBackend
 from whale_bench.models.vllm_backend import VllmBackend
+from whale_bench.models.vllm_build import MOST_SHARE, arguments, share_beside
 from whale_envs.errors import InfrastructureError, ModelError, UsageError
 
 if importlib.util.find_spec("vllm") is None:
@@ -248,6 +251,93 @@ async def test_a_reload_waits_for_what_runs_and_holds_what_comes(backend, folder
     await backend.reload(folders[0])
     assert old.sampled_ids == greedy_continuation(references[0], PROMPT, old.sampled_ids)
     assert new.sampled_ids == greedy_continuation(references[1], PROMPT, new.sampled_ids)
+
+
+@pytest.fixture
+def calls(backend, monkeypatch):
+    """What vLLM's engine is told, with a backend that acts as if it had a GPU to share."""
+    told, engine = [], backend._engine._engine
+    monkeypatch.setattr(backend._engine, "lends", True)
+
+    def heard(name):
+        function = getattr(engine, name)
+
+        def call(*args, **named):
+            told.append((name, *args, *named.values()))
+            return function(*args, **named)
+
+        monkeypatch.setattr(engine, name, call)
+
+    for name in ("sleep", "wake_up", "collective_rpc", "reset_prefix_cache", "step"):
+        heard(name)
+    return told
+
+
+async def test_an_engine_rests_until_a_reload_puts_weights_where_the_old_ones_were(
+    backend, folders, references, calls
+):
+    under_way = asyncio.create_task(backend.generate(ask(sampling=GREEDY, max_tokens=20)))
+    await asyncio.sleep(0)
+    await backend.rest()
+    assert under_way.done()  # a rest waits for it
+    assert backend.resting
+    assert [call for call in calls if call[0] != "step"] == [("sleep", 2)]
+    with pytest.raises(UsageError, match="samples nothing until a reload"):
+        await backend.generate(ask())
+    await backend.rest()  # rests already
+    del calls[:]
+    await backend.reload(folders[1])
+    assert not backend.resting
+    assert calls == [
+        ("wake_up", ["weights"]),
+        ("collective_rpc", "whale_reload", (str(folders[1]),)),
+        ("wake_up", ["kv_cache"]),
+        ("reset_prefix_cache",),
+    ]
+    new = await backend.generate(ask(sampling=GREEDY))
+    assert new.sampled_ids == greedy_continuation(references[1], PROMPT, new.sampled_ids)
+    await backend.reload(folders[0])  # awake, so nobody has to be woken
+    assert [call[0] for call in calls[4:] if call[0] != "step"] == ["collective_rpc", "reset_prefix_cache"]
+
+
+async def test_without_a_gpu_to_share_nothing_rests(backend):
+    assert isinstance(backend, Pausable)
+    await backend.rest()
+    assert not backend.resting
+    assert (await backend.generate(ask())).sampled_ids
+
+
+def test_beside_a_trainer_vllm_is_given_a_share_and_can_sleep():
+    from vllm import EngineArgs
+
+    given = arguments("/models/a", "bfloat16", 8192, cpu=False, share=0.4)
+    made = EngineArgs(**given)
+    assert (made.enable_sleep_mode, made.gpu_memory_utilization) == (True, 0.4)
+    alone = EngineArgs(**arguments("/models/a", "bfloat16", 8192, cpu=False, share=None))
+    default = EngineArgs(model="/models/a")
+    assert not alone.enable_sleep_mode
+    assert alone.gpu_memory_utilization == default.gpu_memory_utilization
+    for share in (0.4, None):  # a CPU's build refuses to sleep, and its memory is no GPU's
+        on_cpu = arguments("/models/a", "float32", 8192, cpu=True, share=share)
+        assert "enable_sleep_mode" not in on_cpu
+
+
+@given(
+    total=st.integers(10**9, 10**12),
+    taken=st.floats(0, 1),
+    held=st.integers(0, 10**12),
+    own=st.floats(0, 1),
+)
+def test_a_share_leaves_the_trainer_what_it_holds(total, taken, held, own):
+    own = int(own * min(held, taken * total))  # of what is taken, this process's part
+    free = total - int(taken * total)
+    try:
+        share = share_beside(held, free=free, total=total, own=own)
+    except UsageError:
+        assert free + own - held <= 0.051 * total
+        return
+    assert 0 < share <= MOST_SHARE
+    assert share * total + held <= free + own
 
 
 async def test_a_folder_that_cannot_replace_the_weights_is_refused_untouched(backend, folders, tmp_path):

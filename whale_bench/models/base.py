@@ -239,6 +239,37 @@ class Reloadable(Protocol):
 
 
 @runtime_checkable
+class Pausable(Protocol):
+    """A `Reloadable` on the device that its weights are trained on, which an update can have for itself."""
+
+    resting: bool
+    """Whether `reload` has to come before the next request."""
+
+    async def rest(self) -> None:
+        """Gives up the device's memory, the weights in it included, once requests under way have ended.
+
+        Where nothing would be won by that, nothing happens, and `resting` stays False.
+
+        Raises:
+            InfrastructureError: it failed; nothing is served any more.
+        """
+        ...
+
+
+@runtime_checkable
+class Sharing(Protocol):
+    """A `Reloadable` that samples from the memory of whoever trains."""
+
+    async def adopt(self, folder: str | Path, weights_id: str) -> None:
+        """`reload` of a folder that the caller has hashed. That it holds what is shared is still proved.
+
+        Raises:
+            UsageError, InfrastructureError: as `reload`.
+        """
+        ...
+
+
+@runtime_checkable
 class Remembering(Protocol):
     """A `Reloadable` whose check of new weights needs what it found out about the last ones."""
 

@@ -178,8 +178,13 @@ def check_layers(folder: Path, config: Any) -> None:
     Raises:
         UsageError: it cannot; names its layers.
     """
-    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
-    window = getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True)
+    text = config.get_text_config()
+    kinds = set(getattr(text, "layer_types", None) or ["full_attention"])
+    window = getattr(text, "sliding_window", None) and getattr(text, "use_sliding_window", True)
     if kinds != {"full_attention"} or window or not hasattr(config, "max_position_embeddings"):
-        shown = ", ".join(sorted(kinds | ({"sliding_attention"} if window else set())))
-        raise UsageError(f"{str(folder)!r} ({config.model_type}) has layers that are not supported: {shown}")
+        odd = (kinds | ({"sliding_attention"} if window else set())) - {"full_attention"}
+        shown = ", ".join(sorted(odd)) or "its config has no max_position_embeddings of its own"
+        raise UsageError(
+            f"{str(folder)!r} ({config.model_type}) has layers that local/PATH does not support: {shown}; "
+            "vllm/PATH serves such models"
+        )

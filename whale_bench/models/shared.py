@@ -7,7 +7,8 @@
 The sampling loop of `local.py` runs on a second module around the same parameters, with attention of its
 own: an optimizer that changes them in place changes what is sampled. `reload` reads no weights. It compares
 every parameter with the folder's files, bit for bit, forgets remembered prompts, and only then takes the
-folder's `weights_id`; so what a rollout is labelled with is what it was sampled from.
+folder's `weights_id`; so what a rollout is labelled with is what it was sampled from. `adopt` does the same
+for a folder whose `weights_id` its writer has just computed from these files.
 
 Where the device computes in bfloat16 and `model` is float32, what is shared is a rounded copy, half as
 large, which `reload` renews in place.
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from whale_bench.models.chat_template import load_tokenizer
 from whale_bench.models.folder import (
+    HASHED,
     Precision,
     hash_folder,
     loading,
@@ -38,6 +40,9 @@ if TYPE_CHECKING:
     import torch
 
 
+_REST = tuple(ending for ending in HASHED if ending != ".safetensors")
+
+
 class SharedBackend(LocalBackend):
     """Samples from a model in memory. Use it as a context manager: leaving ends the worker thread."""
 
@@ -45,6 +50,8 @@ class SharedBackend(LocalBackend):
     """That it holds no weights of its own, or a smaller copy of them at most."""
     _trained: "dict[str, torch.Tensor]"
     """The owner's parameters, by name."""
+    _rest_id: str
+    """Hash of what the folder served holds beside weights."""
 
     @classmethod
     def of(cls, model: Any, path_or_name: str, *, precision: Precision | None = None) -> Self:
@@ -71,6 +78,7 @@ class SharedBackend(LocalBackend):
         name = f"local/{path_or_name}"
         backend = cls(name, hash_folder(folder), tokenizer, loop, model.config.max_position_embeddings)
         backend._layout = layout(folder, model.config)
+        backend._rest_id = hash_folder(folder, _REST)
         backend._trained = dict(model.named_parameters())
         backend._compare(folder)
         return backend
@@ -82,28 +90,39 @@ class SharedBackend(LocalBackend):
             UsageError: no model folder, another architecture, or weights that are missing or damaged.
             InfrastructureError: the shared weights are not the folder's, or the backend was closed.
         """
-        path = model_folder("local", str(folder))
-        tokenizer, weights_id, ends = await asyncio.to_thread(self._prove, path)
-
-        def swapped() -> None:
-            self._use(tokenizer)
-            self.weights_id = weights_id
-
-        await asyncio.wrap_future(self._loop.replace(self._loop.model, ends, swapped))
+        weights_id = await asyncio.to_thread(hash_folder, model_folder("local", str(folder)))
+        await self.adopt(folder, weights_id)
         return weights_id
 
-    def _prove(self, folder: Path) -> tuple[Any, str, frozenset[int]]:
-        """Tokenizer, weights_id and stop ids of a folder that holds what is shared."""
+    async def adopt(self, folder: str | Path, weights_id: str) -> None:
+        """See `Sharing`: as `reload`, of a folder with this `weights_id`."""
+        path = model_folder("local", str(folder))
+        tokenizer, rest_id = await asyncio.to_thread(self._prove, path)
+        config = self._loop.model.generation_config
+
+        def swapped() -> None:
+            if tokenizer is not None:
+                self._use(tokenizer)
+            self._rest_id = rest_id
+            self.weights_id = weights_id
+
+        ends = self._loop.stop_ids if tokenizer is None else stop_ids(tokenizer, config)
+        await asyncio.wrap_future(self._loop.replace(self._loop.model, ends, swapped))
+
+    def _prove(self, folder: Path) -> tuple[Any, str]:
+        """Tokenizer of a folder that holds what is shared, None where it is that in use; and `_rest_id`."""
         import transformers as installed
 
         transformers: Any = installed
+        tokenizer, rest_id = None, hash_folder(folder, _REST)
         with loading(folder):
             config = transformers.AutoConfig.from_pretrained(folder)
-            tokenizer = load_tokenizer(folder)
+            if rest_id != self._rest_id:
+                tokenizer = load_tokenizer(folder)
         check_replaces(self.name, folder, self._layout, layout(folder, config))
         self._renew()
         self._compare(folder)
-        return tokenizer, hash_folder(folder), stop_ids(tokenizer, self._loop.model.generation_config)
+        return tokenizer, rest_id
 
     def _renew(self) -> None:
         """Rounds the owner's weights anew, where they are not shared as they are."""

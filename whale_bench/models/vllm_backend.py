@@ -7,7 +7,7 @@
 
 The same chats, ids and `weights_id` as `local/PATH` (`folder.py`), sampled by `vllm_engine.py`: paged
 keys and values, prompts that share a beginning computed once, CUDA graphs on a GPU. Results depend on
-the seed and, through rounding, on what else is in the batch.
+the seed and, through rounding, on what else is in the batch. Beside a trainer it is a `Pausable`.
 
 Not covered: what those modules do not cover; folders whose layers vLLM does not know.
 """
@@ -51,12 +51,16 @@ class VllmBackend(FolderBackend):
         self._load_seconds = 0.0
 
     @classmethod
-    def load(cls, path_or_name: str, *, precision: Precision | None = None) -> Self:
+    def load(
+        cls, path_or_name: str, *, precision: Precision | None = None, beside: int | None = None
+    ) -> Self:
         """Loads "smollm2" (fetched when missing) or a folder with safetensors and a chat template.
 
         Args:
             path_or_name: as on the command line behind "vllm/".
             precision: None takes bfloat16 where the device computes in it, else float32.
+            beside: bytes of the GPU that a trainer in this process keeps while this samples: vLLM takes of
+                the rest, and lends all of it to an update (`rest`). None where nobody trains here.
 
         Raises:
             UsageError: the folder, the model or the installation cannot be used, or another vLLM
@@ -72,7 +76,7 @@ class VllmBackend(FolderBackend):
         layout(folder, config)  # before seconds go into an engine
         precision = precision or native_precision(_device())
         context = getattr(config.get_text_config(), "max_position_embeddings", 0)
-        engine = EngineThread(str(folder), precision=precision, context=context, ends=ends)
+        engine = EngineThread(str(folder), precision=precision, context=context, ends=ends, beside=beside)
         try:
             backend = cls(f"vllm/{path_or_name}", folder, tokenizer, config, engine)
         except BaseException:
@@ -80,6 +84,20 @@ class VllmBackend(FolderBackend):
             raise
         backend._load_seconds = time.perf_counter() - started
         return backend
+
+    @property
+    def resting(self) -> bool:
+        """See `Pausable`."""
+        return self._engine.resting
+
+    async def rest(self) -> None:
+        """See `Pausable`: where there is no GPU to share, nothing happens.
+
+        Raises:
+            InfrastructureError: vLLM failed, and serves nothing any more.
+        """
+        if self._engine.lends:
+            await asyncio.wrap_future(self._engine.rest())
 
     async def reload(self, folder: str | Path) -> str:
         """Serves the weights, tokenizer and chat template of `folder` from now on; its `weights_id`.
@@ -121,7 +139,7 @@ class VllmBackend(FolderBackend):
 
 
 def _check_installation() -> None:
-    from whale_bench.models.vllm_engine import prepare_environment
+    from whale_bench.models.vllm_build import prepare_environment
 
     prepare_environment()
     if importlib.util.find_spec("vllm") is None:

@@ -14,30 +14,29 @@ A reload waits for the requests before it, and requests behind it wait for the r
 some state per process, so that one engine at a time may be open. After an error in a step the
 engine is not used again.
 
+Beside a trainer on the same GPU (`vllm_build.py`) it rests while an update is made: vLLM's second level of
+sleep gives up weights, keys and values altogether, and the reload that ends it puts the next weights where
+the old ones were. No weights of before are kept anywhere that could be served by mistake.
+
 Not covered: several GPUs, LoRA, quantised weights, more than one engine in a process.
 """
 
 import atexit
 import contextlib
 import itertools
-import logging
-import os
 import threading
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
 from whale_bench.models.folder import Precision
 from whale_bench.models.sampling_loop import Job, Sampled
+from whale_bench.models.vllm_build import build, lends
 from whale_envs.errors import InfrastructureError, UsageError
-
-MAX_ROWS = 256
-"""Requests in one batch; those beyond wait inside vLLM."""
-WORKER = "whale_bench.models.vllm_worker.ReloadWorker"
 
 _one_engine = threading.Lock()
 
@@ -55,20 +54,34 @@ class _Reload:
     future: Future[None]
 
 
+@dataclass(frozen=True, eq=False)
+class _Rest:
+    future: Future[None]
+
+
 class EngineThread:
-    """Owns the engine and its thread. `submit` and `reload` may be called from any thread.
+    """Owns the engine and its thread. `submit`, `rest` and `reload` may be called from any thread.
 
     Args:
         folder: a Hugging Face folder that vLLM can serve.
         precision: what it computes in.
         context: the model's own; memory may leave less, see the attribute.
         ends: ids that end an answer.
+        beside: bytes of the GPU that a trainer in this process keeps; None where there is none.
 
     Raises:
         UsageError: another engine is open in this process, or vLLM cannot serve the folder.
     """
 
-    def __init__(self, folder: str, *, precision: Precision, context: int, ends: frozenset[int]) -> None:
+    def __init__(
+        self,
+        folder: str,
+        *,
+        precision: Precision,
+        context: int,
+        ends: frozenset[int],
+        beside: int | None = None,
+    ) -> None:
         if not _one_engine.acquire(blocking=False):
             raise UsageError(f"cannot load {folder!r}: one vllm/ model at a time can be open in a process")
         self.ends = ends
@@ -76,8 +89,11 @@ class EngineThread:
         """Spent in steps so far."""
         self.context = context
         """Most tokens of prompt and answer together, as far as memory allows."""
+        self.lends = lends(beside)
+        """Whether there is a GPU that a rest would leave to a trainer."""
+        self.resting = False
         self._engine: Any = None
-        self._queue: deque[_Ask | _Reload] = deque()
+        self._queue: deque[_Ask | _Reload | _Rest] = deque()
         self._dropped: deque[str] = deque()
         self._running: dict[str, _Ask] = {}
         self._names = map(str, itertools.count())
@@ -86,7 +102,7 @@ class EngineThread:
         self._closed = False
         ready: Future[None] = Future()
         self._thread = threading.Thread(
-            target=self._serve, args=(folder, precision, ready), name="whale-vllm", daemon=True
+            target=self._serve, args=(folder, precision, beside, ready), name="whale-vllm", daemon=True
         )
         self._thread.start()
         atexit.register(self.close)  # a thread inside torch at exit aborts the process
@@ -100,7 +116,7 @@ class EngineThread:
         """Queues a job; cancelling the future aborts it.
 
         The future raises InfrastructureError when the engine fails or is closed, UsageError when vLLM
-        refuses the job.
+        refuses the job or the engine rests.
         """
         ask = _Ask(job, Future())
         self._put(ask)
@@ -116,6 +132,15 @@ class EngineThread:
         self._put(order)
         return order.future
 
+    def rest(self) -> Future[None]:
+        """Gives up weights and cached prompts once the requests before it have ended.
+
+        From then on jobs are refused, until a reload. A failure ends the engine.
+        """
+        order = _Rest(Future())
+        self._put(order)
+        return order.future
+
     def close(self) -> None:
         """Ends the thread after the step it is in; unfinished jobs raise InfrastructureError."""
         with self._wake:
@@ -127,17 +152,19 @@ class EngineThread:
         atexit.unregister(self.close)
         _one_engine.release()
 
-    def _put(self, item: _Ask | _Reload) -> None:
+    def _put(self, item: _Ask | _Reload | _Rest) -> None:
         with self._wake:
             if self._closed or self._failed:
                 raise self._failed or InfrastructureError("the vLLM engine was closed")
             self._queue.append(item)
             self._wake.notify()
 
-    def _serve(self, folder: str, precision: Precision, ready: Future[None]) -> None:
+    def _serve(self, folder: str, precision: Precision, beside: int | None, ready: Future[None]) -> None:
         try:
-            self._engine = _build(folder, precision, self.context)
+            self._engine = build(folder, precision=precision, context=self.context, beside=beside)
             self.context = self._engine.model_config.max_model_len
+        except UsageError as error:
+            ready.set_exception(error)
         except Exception as error:  # noqa: BLE001  # whatever vLLM does not like, the caller hears it
             ready.set_exception(UsageError(f"vLLM cannot serve {folder!r}: {_words(error)}"))
         else:
@@ -171,16 +198,16 @@ class EngineThread:
             self._engine.abort_request(names)
 
     def _admit(self) -> None:
-        """Hands what is queued to vLLM, up to a reload for which something running must end first."""
+        """Hands what is queued to vLLM, up to an order for which something running must end first."""
         while self._queue:
             item = self._queue[0]
-            if isinstance(item, _Reload) and self._running and not item.future.cancelled():
+            if not isinstance(item, _Ask) and self._running and not item.future.cancelled():
                 return
             self._queue.popleft()
-            if isinstance(item, _Reload):
-                self._swap(item)
-            else:
+            if isinstance(item, _Ask):
                 self._add(item)
+            elif item.future.set_running_or_notify_cancel():
+                self._carry_out(item)
 
     def _add(self, ask: _Ask) -> None:
         from vllm import SamplingParams
@@ -188,6 +215,12 @@ class EngineThread:
         from vllm.sampling_params import RequestOutputKind
 
         if ask.future.cancelled():
+            return
+        if self.resting:
+            if ask.future.set_running_or_notify_cancel():
+                ask.future.set_exception(
+                    UsageError("a vLLM engine that rests samples nothing until a reload")
+                )
             return
         name, job = next(self._names), ask.job
         try:
@@ -223,18 +256,34 @@ class EngineThread:
                 ask.future.set_result(_sampled(output.outputs[0]))
         self.seconds += time.perf_counter() - started
 
-    def _swap(self, order: _Reload) -> None:
-        if not order.future.set_running_or_notify_cancel():
-            return
+    def _carry_out(self, order: _Reload | _Rest) -> None:
         try:
-            self._engine.collective_rpc("whale_reload", args=(order.folder,))
-            self._engine.reset_prefix_cache()
-            order.swapped()
+            if isinstance(order, _Reload):
+                self._swap(order.folder)
+                order.swapped()
+            else:
+                self._sleep()
         except Exception as error:
-            words = f"reloading {order.folder!r} failed half-way: {_words(error)}"
+            what = f"reloading {order.folder!r}" if isinstance(order, _Reload) else "a rest"
+            words = f"{what} failed half-way: {_words(error)}"
             order.future.set_exception(InfrastructureError(words))
             raise
         order.future.set_result(None)
+
+    def _sleep(self) -> None:
+        if not self.resting:
+            self._engine.sleep(level=2)
+        self.resting = True
+
+    def _swap(self, folder: str) -> None:
+        resting, self.resting = self.resting, False
+        if resting:
+            _return_memory()
+            self._engine.wake_up(["weights"])  # room for them, with nothing in it
+        self._engine.collective_rpc("whale_reload", args=(folder,))
+        if resting:  # only now, so that a reload's copies have that room
+            self._engine.wake_up(["kv_cache"])
+        self._engine.reset_prefix_cache()
 
     def _fail(self, error: InfrastructureError) -> None:
         with self._wake:
@@ -259,76 +308,12 @@ class EngineThread:
             cleanup_dist_env_and_memory()
 
 
-def prepare_environment() -> None:
-    """Sets what vLLM reads from the environment, where the user has not; call before importing it."""
-    defaults = {
-        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine's core in our thread, see above
-        "VLLM_NO_USAGE_STATS": "1",  # a benchmark does not report its users
-        "VLLM_LOGGING_LEVEL": "ERROR",
-        "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB; its own choice is half of the machine
-        # Binding to cores pins this process's main thread too, and whatever it trains later crawls.
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-        # OpenMP threads that spin while they wait cost tenfold once something else wants the cores;
-        # both OpenMP libraries have a variable for it, and each reads its own when it is loaded.
-        "GOMP_SPINCOUNT": "1000",
-        "KMP_BLOCKTIME": "1",
-        "TORCH_CPP_LOG_LEVEL": "ERROR",  # a line about memory nodes at every start
-    }
-    for name, value in defaults.items():
-        os.environ.setdefault(name, value)
+def _return_memory() -> None:
+    """Gives the GPU what torch keeps of freed tensors, a trainer's gradients for instance."""
+    import torch
 
-
-def _build(folder: str, precision: Precision, context: int) -> Any:
-    prepare_environment()
-    with _quiet():
-        import torch
-        from vllm import EngineArgs
-        from vllm.v1.engine.llm_engine import LLMEngine
-
-        cpu = not torch.cuda.is_available()
-        if cpu and "TORCHDYNAMO_DISABLE" not in os.environ:
-            # A few of vLLM's functions are compiled even in eager mode: a minute of a C++ compiler at
-            # the first start of a CPU, for no speed.
-            import torch._dynamo
-
-            torch._dynamo.config.disable = True
-        # Where a prompt is computed in two parts, vLLM winds a seeded request's random generator back,
-        # which that of a CPU cannot: the engine would die of "CPU Generator does not use offset".
-        whole = {
-            "enable_chunked_prefill": False,
-            "max_num_batched_tokens": max(2048, context),
-            "block_size": 32,
-        }
-        threads = torch.set_num_threads
-        try:
-            return LLMEngine.from_engine_args(
-                EngineArgs(
-                    model=folder,
-                    dtype=precision,
-                    load_format="safetensors",
-                    max_model_len=-1,  # the model's own, or what the memory for keys and values holds
-                    max_num_seqs=MAX_ROWS,
-                    enable_prefix_caching=True,
-                    enforce_eager=cpu,
-                    skip_tokenizer_init=True,  # ids in, ids out: texts are ours
-                    generation_config="vllm",  # no sampling settings but the request's
-                    worker_extension_cls=WORKER,
-                    disable_log_stats=True,
-                    use_tqdm_on_load=False,
-                    **(whole if cpu else {}),
-                )
-            )
-        finally:
-            torch.set_num_threads = threads  # on a CPU it replaces this by a function that does nothing
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Without the deprecation warnings and hints of vLLM's own imports."""
-    logging.getLogger("torch._library.triton").setLevel(logging.ERROR)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
 
 
 def _sampled(output: Any) -> Sampled:
