@@ -25,6 +25,8 @@ class Keys(Mapping[str, tuple[str, int]]):
         self.examples, self.k = list(examples.values()), k
         self._prefixes = {prefix: number for number, prefix in enumerate(examples)}
         self._samples = {str(sample): sample for sample in range(k)}
+        self._last: tuple[str, int | None] = ("", self._find(""))
+        """Asked for last: whoever reads a line asks for its key several times."""
 
     @classmethod
     def of(cls, split: str, examples: Iterable[str], k: int) -> "Keys":
@@ -33,6 +35,13 @@ class Keys(Mapping[str, tuple[str, int]]):
 
     def place(self, key: str) -> int | None:
         """Its number among the keys, from 0; None for a key of another run."""
+        last, place = self._last
+        if key is not last:
+            place = self._find(key)
+            self._last = (key, place)
+        return place
+
+    def _find(self, key: str) -> int | None:
         prefix, _, sample = key.rpartition(":")
         example, number = self._prefixes.get(prefix), self._samples.get(sample)
         return None if example is None or number is None else example * self.k + number

@@ -84,7 +84,7 @@ class Tally:
     def add(self, outcome: Outcome) -> None:
         """Counts a rollout; one of another run, or that was counted before, is left out."""
         place = self.keys.place(outcome.key)
-        if place is None or outcome.key in self:
+        if place is None or not math.isnan(self._rewards[place]):
             return
         verdict, example = outcome.verdict, place // self.keys.k
         self.rollouts += 1

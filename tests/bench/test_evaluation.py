@@ -105,6 +105,21 @@ def test_o30_a_damaged_file_is_mended_and_a_second_resume_changes_nothing(
     assert files(folder) | {"summary.json": (folder / "summary.json").read_bytes()} == before
 
 
+def test_o30_a_key_that_a_later_file_has_too_counts_once_as_it_was_first(tmp_path: Path, whole: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    [part] = parts(folder)
+    again = [msgspec.json.decode(line) for line in part.read_bytes().splitlines()[3:9]]
+    for row in again:
+        row["verdict"] |= {"reward": 1.0 - row["verdict"]["reward"]}
+    (folder / "rollouts-0001.jsonl").write_bytes(b"".join(msgspec.json.encode(r) + b"\n" for r in again))
+    (folder / "summary.json").unlink()
+    assert plain(run(None, folder)) == summary_of(whole)
+    assert len(parts(folder)) == 2
+    assert settled(folder) == settled(whole)
+    assert rollouts_executed(folder) == 24
+
+
 def test_o30_a_damaged_line_is_warned_about_once(tmp_path: Path, whole: Path) -> None:
     folder = tmp_path / "run"
     shutil.copytree(whole, folder)

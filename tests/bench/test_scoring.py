@@ -1,6 +1,7 @@
 """mean@k and its interval, pass@k, and what a missing rollout does to a score."""
 
 import math
+import tracemalloc
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -272,6 +273,18 @@ def test_a_summary_does_not_depend_on_the_order_nor_on_repetitions(
     assert of(shuffled, keys, {**RUN, "k": 4}) == of(
         [row(*one) for one in sorted(order)], keys, {**RUN, "k": 4}
     )
+
+
+def test_a_rollout_takes_a_few_bytes_once_it_is_counted() -> None:
+    """Made one after the other, as a run's lines are read: what is kept is what grows."""
+    keys = Keys.of("test", [f"e{number}" for number in range(10)], 500)
+    rows = (outcome(key, float(place % 2), texts=place) for place, key in enumerate(keys))
+    tracemalloc.start()
+    tally, settled = tallied(rows, keys, "standard"), Marks(keys, keys)
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (tally.rollouts, tally.missing(), "test:e3:499" in settled) == (5_000, [], True)
+    assert kept < 24 * len(keys) + 10_000
 
 
 def test_no_finished_rollout_at_all_is_a_summary_too() -> None:

@@ -107,9 +107,8 @@ class HttpServers(Servers):
         if total not in self._timeouts:
             if len(self._timeouts) >= _MOST_TIMEOUTS:
                 self._timeouts.clear()
-            self._timeouts[total] = self._timeout(
-                total, sock_connect=patience.connect_s, sock_read=patience.silence_s
-            )
+            silence = None if total <= patience.silence_s else patience.silence_s  # a timer that never rings
+            self._timeouts[total] = self._timeout(total, sock_connect=patience.connect_s, sock_read=silence)
         return {"timeout": self._timeouts[total]}
 
     async def _send(
