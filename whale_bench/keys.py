@@ -10,7 +10,7 @@ A run of a million rollouts asks for many of its keys many times, and would take
 Not covered: what is known of a rollout, see `tally.py`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 
 
 class Keys(Mapping[str, tuple[str, int]]):
@@ -59,7 +59,7 @@ class Keys(Mapping[str, tuple[str, int]]):
         return len(self._prefixes) * self.k
 
 
-class Marks:
+class Marks(Container[str]):
     """A set of a run's keys, a byte for each that there could be; keys of other runs never get in."""
 
     def __init__(self, keys: Keys, marked: Iterable[str] = ()) -> None:
@@ -73,6 +73,6 @@ class Marks:
         if place is not None:
             self._marks[place] = 1
 
-    def __contains__(self, key: str) -> bool:
-        place = self._keys.place(key)
+    def __contains__(self, key: object) -> bool:
+        place = self._keys.place(key) if isinstance(key, str) else None
         return place is not None and self._marks[place] == 1
