@@ -7,10 +7,36 @@ Not covered: the account itself, see `ledger.py`.
 """
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
+from pathlib import Path
+from typing import NamedTuple
 
+from whale_bench.keys import Keys, Marks
 from whale_bench.ledger import CACHED, COUNTED, Charge, Ledger, parts
 from whale_bench.store import Outcome, RunStore
+
+
+class Standing(NamedTuple):
+    """What a ledger says of a run before it goes on."""
+
+    settled: Marks
+    """Charged by an earlier launch."""
+    waiting: frozenset[str]
+    """Reserved, and neither settled nor closed."""
+
+    def owes(self, key: str) -> bool:
+        """Whether the ledger has to be told of a rollout whose line is there."""
+        return key in self.waiting or key not in self.settled
+
+
+def standing_of(path: Path, keys: Keys) -> Standing:
+    """Of the ledger at `path`, which is only read, and need not be there."""
+    if not path.is_file():
+        return Standing(Marks(keys), frozenset())
+    with Ledger(path, readonly=True) as ledger:
+        return Standing(
+            Marks(keys, ledger.settled()), frozenset(key for key, _ in ledger.open_reservations())
+        )
 
 
 def reconcile(store: RunStore, ledger: Ledger, rows: Mapping[str, Outcome], purpose: str) -> set[str]:
@@ -20,7 +46,16 @@ def reconcile(store: RunStore, ledger: Ledger, rows: Mapping[str, Outcome], purp
         DataError: the ledger's events do not follow from one another.
     """
     ledger.audit()
-    settled, waiting = ledger.settled_keys(), dict(ledger.open_reservations())
+    settled = ledger.settled_keys()
+    settle_lines(store, ledger, rows, purpose, settled)
+    return settled
+
+
+def settle_lines(
+    store: RunStore, ledger: Ledger, rows: Mapping[str, Outcome], purpose: str, settled: Container[str]
+) -> None:
+    """The same where `settled` is known, and `rows` are at least those that the ledger owes something."""
+    waiting = dict(ledger.open_reservations())
     unreserved = 0
     for row in rows.values():
         attempt = waiting.pop(row.key, None)
@@ -35,9 +70,8 @@ def reconcile(store: RunStore, ledger: Ledger, rows: Mapping[str, Outcome], purp
     if unreserved:
         warnings.warn(
             f"{unreserved} rollouts of {store.folder} stood in no ledger reservation; they are charged now",
-            stacklevel=2,
+            stacklevel=3,
         )
-    return settled
 
 
 def charge_of(row: Outcome) -> Charge:

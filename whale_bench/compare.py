@@ -23,6 +23,7 @@ from typing import Any
 import msgspec
 
 from whale_bench.models.base import SAMPLING
+from whale_bench.plan import same_retriever
 from whale_bench.statistics import (
     Difference,
     PValue,
@@ -294,7 +295,8 @@ def _warnings(first: _Read, second: _Read, compared: int) -> list[str]:
     for name in _SHOULD_MATCH:
         values = [run.setting(name) for run in (first, second)]
         of_agent = name in SAMPLING and any(run.setting("agent_id") for run in (first, second))
-        if values[0] != values[1] and not of_agent:
+        same = same_retriever(*values) if name == "retriever_id" else values[0] == values[1]
+        if not same and not of_agent:
             said = ["not set" if value is None else repr(value) for value in values]
             found.append(f"the runs differ in {name}: {said[0]} and {said[1]}")
     if first.setting("examples_id") != second.setting("examples_id"):

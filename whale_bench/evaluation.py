@@ -9,18 +9,17 @@ reservations that nothing came of are closed as interrupted, and what is missing
 is settled but whose line was lost runs again, and is still charged once. Where nothing is missing a
 complete summary.json stays as it is.
 
-Infrastructure failures leave a rollout missing. When `GIVE_UP_AFTER` rollouts in a row end that way
-the run stops early, as incomplete.
+Infrastructure failures leave a rollout missing. When too many in a row end that way, or for too long
+(`giving_up.py`), the run stops early, as incomplete.
 
 Not covered: opening what a plan names, see `opening.py`; several models at once (the command line runs
 them in turn), other executors.
 """
 
 import asyncio
-import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -29,14 +28,18 @@ from typing import Any, NamedTuple
 import msgspec
 
 from whale_bench.agents.host import OwnAgent
-from whale_bench.charging import charge_of, reconcile
+from whale_bench.charging import charge_of, reconcile, settle_lines, standing_of
 from whale_bench.engine import Agent, LostRolloutError, Task, rollout
+from whale_bench.garbage import fewer_collections
+from whale_bench.giving_up import GIVE_UP_AFTER, Failures
+from whale_bench.keys import Keys
 from whale_bench.ledger import Charge, Ledger
 from whale_bench.models import Backend
 from whale_bench.opening import open_agent, open_resources, planned_examples
 from whale_bench.plan import EvalPlan, check_same, plan_of, resolve
 from whale_bench.scoring import Groups, Summary, summarise
 from whale_bench.store import Outcome, RunStore, outcome_of
+from whale_bench.tally import Tally
 from whale_envs import InfrastructureError, UsageError
 
 __all__ = [
@@ -50,9 +53,6 @@ __all__ = [
     "planned_examples",
     "reconcile",
 ]
-
-GIVE_UP_AFTER = 16
-"""Rollouts in a row that an infrastructure failure ended, before the run stops early."""
 
 Report = Callable[[int, int, float | None], None]
 """Called with (finished rollouts, all rollouts, mean reward of the finished ones, None without any)."""
@@ -114,14 +114,13 @@ async def evaluate(
             check_same(store.settings, settings, folder)
         stack.enter_context(store)
         report = report or _silent
-        summary, rows = await _run(
+        summary, tally = await _run(
             plan, store, task, agent, addresses=settings, probed=fresh, report=report, began=began
         )
         if not bootstrap:
             return summary
         resampled = summarise(
-            rows.values(),
-            keys=_keys(plan, task),
+            tally,
             groups={e.id: e.groups for e in task.examples},
             settings=store.settings,
             seconds=summary.seconds,
@@ -141,34 +140,39 @@ async def _run(
     probed: bool,
     report: Report,
     began: float,
-) -> tuple[Summary, dict[str, Outcome]]:
-    """Runs what is missing in an open folder, writes the summary, and returns it with all outcomes."""
-    keys = _keys(plan, task)
-    rows = {row.key: row for row in store.outcomes()}
-    for row in rows.values():
+) -> tuple[Summary, Tally]:
+    """Runs what is missing in an open folder, writes the summary, and returns it with what it is of."""
+    account = store.folder / "ledger.sqlite"
+    keys = Keys.of(plan.split, task.examples.ids, plan.k)
+    standing, tally = standing_of(account, keys), Tally(keys, plan.profile)
+    owed: dict[str, Outcome] = {}
+    for row in store.outcomes(lambda key: key not in tally):
         if keys.get(row.key) != (row.example_id, row.sample):
             raise UsageError(f"{store.folder}: rollout {row.key!r} is none of this run's")
+        tally.add(row)
+        if standing.owes(row.key):
+            owed[row.key] = row
     groups = {e.id: e.groups for e in task.examples}
-    earlier = _earlier(store, rows, keys, groups)
-    missing = len(rows) < len(keys)
+    earlier = _earlier(store, tally, groups)
+    missing = tally.rollouts < len(keys)
     if missing and not probed:
         await agent.probe()
     if agent.source is not None:
         store.write_harness(agent.source)  # a kill may have come before `create` did
-    with Ledger(store.folder / "ledger.sqlite") as ledger:
-        settled = reconcile(store, ledger, rows, plan.split)
+    with Ledger(account) as ledger:
+        ledger.audit()
+        settle_lines(store, ledger, owed, plan.split, standing.settled)
         if missing:
             store.write_addresses(addresses)
         started = time.perf_counter()
-        launch = _Launch(task, agent, plan, store, ledger, keys, rows, settled, report)
+        launch = _Launch(task, agent, plan, store, ledger, tally, standing.settled, report)
         await launch.run()
     if not missing and earlier.complete is not None:
-        return earlier.complete, rows
+        return earlier.complete, tally
     seconds = {"start": started - began, "rollouts": time.perf_counter() - started}
     seconds |= agent.seconds()
     summary = summarise(
-        rows.values(),
-        keys=keys,
+        tally,
         groups=groups,
         settings=store.settings,
         seconds={
@@ -179,12 +183,7 @@ async def _run(
         warnings=list(dict.fromkeys([*earlier.warnings, *agent.warnings()])),
     )
     store.write_summary(summary)
-    return summary, rows
-
-
-def _keys(plan: EvalPlan, task: Task) -> dict[str, tuple[str, int]]:
-    """Every rollout of the run: key -> (example id, sample)."""
-    return {f"{plan.split}:{e.id}:{s}": (e.id, s) for e in task.examples for s in range(plan.k)}
+    return summary, tally
 
 
 class _Earlier(NamedTuple):
@@ -197,9 +196,7 @@ class _Earlier(NamedTuple):
     """The backend's; those of the scores are found anew."""
 
 
-def _earlier(
-    store: RunStore, rows: Mapping[str, Outcome], keys: Mapping[str, tuple[str, int]], groups: Groups
-) -> _Earlier:
+def _earlier(store: RunStore, tally: Tally, groups: Groups) -> _Earlier:
     data = store.read_summary()
     try:
         summary = msgspec.json.decode(data or b"", type=Summary)
@@ -207,9 +204,7 @@ def _earlier(
         return _Earlier(None, {}, [])
     if not summary.warnings:
         return _Earlier(summary if summary.complete else None, summary.seconds, [])
-    found = summarise(
-        rows.values(), keys=keys, groups=groups, settings=store.settings, seconds={}, problems={}
-    )
+    found = summarise(tally, groups=groups, settings=store.settings, seconds={}, problems={})
     kept = [warning for warning in summary.warnings if warning not in found.warnings]
     return _Earlier(summary if summary.complete else None, summary.seconds, kept)
 
@@ -227,27 +222,25 @@ class _Launch:
     plan: EvalPlan
     store: RunStore
     ledger: Ledger
-    keys: Mapping[str, tuple[str, int]]
-    rows: dict[str, Outcome]
-    """Finished rollouts by key, those of earlier launches too."""
-    settled: set[str]
+    tally: Tally
+    """Finished rollouts, those of earlier launches too."""
+    settled: Container[str]
     """Charged by an earlier launch; the ones without a line run again without a second charge."""
     report: Report
-    rewards: float = 0.0
-    """Sum over the finished rollouts."""
-    failed_in_a_row: int = 0
+    failures: Failures = field(default_factory=Failures)
     problems: Counter[str] = field(default_factory=Counter)
 
     async def run(self) -> None:
-        missing = [key for key in self.keys if key not in self.rows]
-        self.rewards = math.fsum(row.verdict.reward for row in self.rows.values())
+        tally = self.tally
         self._tell()
-        queue = iter(missing)
-        workers = min(self.plan.concurrency or self.agent.default_concurrency, len(missing))
+        missing = len(tally.keys) - tally.rollouts
+        queue = (key for key in tally.keys if key not in tally)
+        workers = min(self.plan.concurrency or self.agent.default_concurrency, missing)
         try:
-            async with asyncio.TaskGroup() as group:
-                for _ in range(workers):
-                    group.create_task(self._work(queue))
+            with fewer_collections():
+                async with asyncio.TaskGroup() as group:
+                    for _ in range(workers):
+                        group.create_task(self._work(queue))
         except ExceptionGroup as failures:
             if not isinstance(failures.exceptions[0], _GiveUpError):
                 raise failures.exceptions[0] from None
@@ -260,7 +253,7 @@ class _Launch:
             await self._play(key)
 
     async def _play(self, key: str) -> None:
-        example_id, sample = self.keys[key]
+        example_id, sample = self.tally.keys[key]
         example = self.task.examples.by_id(example_id)
         again = key in self.settled
         attempt = self.ledger.reserve(key, self.plan.split, again=again)
@@ -278,22 +271,19 @@ class _Launch:
                 return
             self.problems[str(error)] += 1
             self._tell()
-            self.failed_in_a_row += 1
-            if self.failed_in_a_row >= GIVE_UP_AFTER:
+            if self.failures.failed(time.monotonic()):
                 raise _GiveUpError(str(error)) from error
             return
         self.store.append(record)
         row = outcome_of(record)
         close = self.ledger.repeat if again else self.ledger.settle
         close(key, attempt, charge_of(row))
-        self.rows[key] = row
-        self.rewards += row.verdict.reward
-        self.failed_in_a_row = 0
+        self.tally.add(row)
+        self.failures.finished()
         self._tell()
 
     def _tell(self) -> None:
-        finished = len(self.rows)
-        self.report(finished, len(self.keys), self.rewards / finished if finished else None)
+        self.report(self.tally.rollouts, len(self.tally.keys), self.tally.mean)
 
 
 class _GiveUpError(Exception):

@@ -160,6 +160,8 @@ class Ledger:
             if _is_full(error):
                 raise InfrastructureError(f"{path}: cannot be written: {error}") from error
             raise DataError(f"{path}: is no ledger, or damaged: {error}") from error
+        self._begun: dict[tuple[str, int], str] = {}
+        """Purposes of this process's attempts that have not ended."""
         self._seq: int = row[0] if row else 0
         self._last: str = row[1] if row else GENESIS
 
@@ -183,6 +185,7 @@ class Ledger:
             raise UsageError(f"rollout {key!r} is {'not settled yet' if again else 'settled already'}")
         attempt: int = begun + 1
         self._append("reserve", key, attempt, purpose, "")
+        self._begun[key, attempt] = purpose
         return attempt
 
     def settle(self, key: str, attempt: int, charge: Charge) -> None:
@@ -213,8 +216,12 @@ class Ledger:
         )
         return [(key, attempt) for key, attempt in rows]
 
+    def settled(self) -> Iterator[str]:
+        """The keys that were charged."""
+        return (key for (key,) in self._read("SELECT key FROM events WHERE kind = 'settle'"))
+
     def settled_keys(self) -> set[str]:
-        return {key for (key,) in self._read("SELECT key FROM events WHERE kind = 'settle'")}
+        return set(self.settled())
 
     def totals(self, *kinds: Kind) -> dict[str, Charge]:
         """Sums by purpose of the events of these kinds."""
@@ -265,14 +272,19 @@ class Ledger:
         self.close()
 
     def _end(self, kind: Kind, key: str, attempt: int, charge: Charge) -> None:
-        found = "SELECT purpose FROM events WHERE key = ? AND attempt = ? AND kind = 'reserve'"
-        purposes = [purpose for (purpose,) in self._read(found, key, attempt)]
-        if not purposes:
-            raise UsageError(f"attempt {attempt} of rollout {key!r} was never reserved")
+        purpose = self._begun.get((key, attempt)) or self._purpose(key, attempt)
         try:
-            self._append(kind, key, attempt, purposes[0], msgspec.json.encode(charge).decode())
+            self._append(kind, key, attempt, purpose, msgspec.json.encode(charge).decode())
         except sqlite3.IntegrityError as error:
             raise UsageError(f"attempt {attempt} of rollout {key!r} has ended already") from error
+        self._begun.pop((key, attempt), None)
+
+    def _purpose(self, key: str, attempt: int) -> str:
+        """Of an attempt that another launch began, or that has ended."""
+        found = "SELECT purpose FROM events WHERE key = ? AND attempt = ? AND kind = 'reserve'"
+        for (purpose,) in self._read(found, key, attempt):
+            return str(purpose)
+        raise UsageError(f"attempt {attempt} of rollout {key!r} was never reserved")
 
     def _read(self, query: str, *values: object) -> Iterator[tuple[Any, ...]]:
         try:
@@ -285,15 +297,15 @@ class Ledger:
     def _append(self, kind: Kind, key: str, attempt: int, purpose: str, charge: str) -> None:
         if self._readonly:
             raise UsageError(f"this ledger was opened to be read only, so {kind} {key!r} is refused")
-        event = Event(self._seq + 1, kind, key, attempt, purpose, time.time(), charge, self._last, "")
-        event = event._replace(hash=_digest(event))
+        event = (self._seq + 1, kind, key, attempt, purpose, time.time(), charge, self._last)
+        digest = _digest(event)
         try:
-            self._db.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", event)
+            self._db.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", (*event, digest))
         except sqlite3.IntegrityError:
             raise
         except sqlite3.Error as error:
             raise InfrastructureError(f"{self.path}: cannot be written: {error}") from error
-        self._seq, self._last = event.seq, event.hash
+        self._seq, self._last = self._seq + 1, digest
 
 
 def _is_full(error: sqlite3.Error) -> bool:
@@ -302,9 +314,9 @@ def _is_full(error: sqlite3.Error) -> bool:
     return name.startswith(("SQLITE_FULL", "SQLITE_IOERR_WRITE", "SQLITE_IOERR_SHM", "SQLITE_IOERR_TRUNCATE"))
 
 
-def _digest(event: Event) -> str:
-    body = msgspec.json.encode(tuple(event[:-1]))
-    return hashlib.sha256(body).hexdigest()
+def _digest(event: tuple[object, ...]) -> str:
+    """The hash of an event, given its other fields."""
+    return hashlib.sha256(msgspec.json.encode(event)).hexdigest()
 
 
 def _add(a: Charge, b: Charge) -> Charge:

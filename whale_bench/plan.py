@@ -269,17 +269,25 @@ def check_same(old: Mapping[str, Any], new: Mapping[str, Any], folder: Path) -> 
 
 
 def same_retriever(a: str | None, b: str | None) -> bool:
-    """Whether two `retriever_id` are of one retriever; servers that say what they serve may be anywhere.
+    """Whether two `retriever_id` are of one retriever: what is searched counts, not where.
 
     >>> same_retriever("remote:http://old#sha256:e0", "remote:http://new#sha256:e0")
+    True
+    >>> same_retriever("remote:http://old#sha256:e0", "sha256:e0")
     True
     >>> same_retriever("remote:http://old", "remote:http://new")
     False
     """
-    return a == b or (_served(a) == _served(b) and all(_served(a)))
+    return a == b or _searched(a) == _searched(b)
+
+
+def _searched(retriever_id: str | None) -> str | None:
+    """What a server says that it serves; of one that does not say, its address."""
+    is_server, said = _served(retriever_id)
+    return said if is_server and said else retriever_id
 
 
 def _served(retriever_id: str | None) -> tuple[bool, str]:
-    """Whether a server searches, and what it says that it serves; an address is no answer to that."""
+    """Whether a server searches, and what it says that it serves."""
     address, _, said = (retriever_id or "").partition("#")
     return address.startswith("remote:"), said

@@ -1,6 +1,6 @@
 """The summary of a run: scores with intervals, by group too, behaviour metrics, what is missing.
 
-    summary = summarise(outcomes, keys=keys, groups=groups, settings=settings, seconds={}, problems={})
+    summary = summarise(tally, groups=groups, settings=settings, seconds={}, problems={})
 
 mean@k is the mean over examples of the mean over each example's k samples. A run with missing
 rollouts has no score, nor has a group of examples with one; `lower_bound` counts them as wrong, and
@@ -10,13 +10,13 @@ Not covered: the formulas, see `statistics.py`; two runs, see `compare.py`.
 """
 
 import math
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
 from whale_bench.statistics import Score, bootstrapped, mean_at_k, pass_at_k
-from whale_bench.store import Outcome
+from whale_bench.tally import Tally
 
 __all__ = ["Group", "Groups", "Summary", "summarise"]
 
@@ -92,9 +92,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def summarise(
-    outcomes: Iterable[Outcome],
+    tally: Tally,
     *,
-    keys: Mapping[str, tuple[str, int]],
     groups: Groups,
     settings: Mapping[str, object],
     seconds: Mapping[str, float],
@@ -105,8 +104,7 @@ def summarise(
     """The summary of a run.
 
     Args:
-        outcomes: finished rollouts; those of no expected key are left out.
-        keys: every expected rollout, key -> (example id, sample).
+        tally: its finished rollouts, under the profile that `settings` name.
         groups: of each example; those not named are in none.
         settings: the run's settings, as in run.toml.
         seconds: wall seconds by part.
@@ -115,18 +113,7 @@ def summarise(
         bootstrap: intervals by resampling examples, in place of Student's t.
     """
     score_of = _bootstrap_score if bootstrap else mean_at_k
-    done = {o.key: o for o in outcomes if o.key in keys}
-    missing = [key for key in keys if key not in done]
-    profile, k = str(settings["profile"]), int(str(settings["k"]))
-    other = "paper" if profile == "standard" else "standard"
-    by_example: dict[str, list[Outcome]] = {example_id: [] for example_id, _ in keys.values()}
-    for key, (example_id, _) in keys.items():
-        if key in done:
-            by_example[example_id].append(done[key])
-    samples = list(by_example.values())
-    rewards = {name: [o.verdict.reward for o in found] for name, found in by_example.items()}
-    others = [[getattr(o.verdict, other) for o in found] for found in samples]
-    diverged = sum(reward is None for found in others for reward in found)
+    missing, rewards, k = tally.missing(), tally.rewards(), tally.keys.k
     fixture = bool(settings["fixture"])
     return Summary(
         model=str(settings["model"]),
@@ -134,31 +121,31 @@ def summarise(
         domain=str(settings["domain"]),
         tier=str(settings["tier"]),
         split=str(settings["split"]),
-        profile=profile,
+        profile=str(settings["profile"]),
         judge=str(settings["judge"]) if settings.get("judge") else None,
-        examples=len(samples),
+        examples=len(rewards),
         k=k,
-        rollouts=len(done),
+        rollouts=tally.rollouts,
         complete=not missing,
         missing=missing,
-        score=None if missing else score_of(list(rewards.values())),
-        lower_bound=_lower_bound(list(rewards.values()), k),
-        other_profile=other,
-        other_score=None if missing or diverged else score_of(others),
-        diverged=diverged,
-        pass_at_k={} if missing else _pass_rates(samples, k),
-        groups=_group_scores(rewards, groups, k, score_of),
-        metrics=_metric_means(done.values()),
-        stop_conditions=dict(Counter(o.stop_condition for o in done.values()).most_common()),
-        truncated=sum(o.truncated for o in done.values()) / len(done) if done else 0.0,
-        metered=all(o.metered for o in done.values()),
-        prompt_tokens=_total(o.prompt_tokens for o in done.values()),
-        sampled_tokens=_total(o.sampled_tokens for o in done.values()),
+        score=None if missing else score_of(rewards),
+        lower_bound=_lower_bound(rewards, k),
+        other_profile=tally.other,
+        other_score=None if missing or tally.diverged else score_of(tally.others()),
+        diverged=tally.diverged,
+        pass_at_k={} if missing else _pass_rates(tally.solved, k),
+        groups=_group_scores(dict(zip(tally.keys.examples, rewards, strict=True)), groups, k, score_of),
+        metrics={name: found.mean for name, found in tally.metrics.items()},
+        stop_conditions=dict(tally.stop_conditions.most_common()),
+        truncated=tally.truncated / tally.rollouts if tally.rollouts else 0.0,
+        metered=tally.metered,
+        prompt_tokens=tally.prompt_tokens,
+        sampled_tokens=tally.sampled_tokens,
         seconds=dict(seconds),
         problems=dict(problems),
         interval="bootstrap" if bootstrap else "t",
-        warnings=[*warnings, *_no_judgement(done.values())]
-        + (_same_samples(samples, settings) if not fixture and "agent_id" not in settings else []),
+        warnings=[*warnings, *_no_judgement(tally)]
+        + (_same_samples(tally, settings) if not fixture and "agent_id" not in settings else []),
     )
 
 
@@ -167,10 +154,10 @@ def _bootstrap_score(rewards: Sequence[Sequence[float]]) -> Score:
     return bootstrapped(mean_at_k(rewards), means)
 
 
-def _pass_rates(groups: Sequence[Sequence[Outcome]], k: int) -> dict[str, float]:
+def _pass_rates(solved: Sequence[int], k: int) -> dict[str, float]:
     rates = {}
     for at in sorted({1, k // 2, k} - {0}):
-        chances = [pass_at_k(k, sum(o.verdict.correct for o in group), at) for group in groups]
+        chances = [pass_at_k(k, count, at) for count in solved]
         rates[str(at)] = math.fsum(chances) / len(chances)
     return rates
 
@@ -203,34 +190,20 @@ def _group(rewards: Sequence[Sequence[float]], k: int, score_of: _ScoreOf) -> Gr
     )
 
 
-def _metric_means(outcomes: Iterable[Outcome]) -> dict[str, float]:
-    values: dict[str, list[float]] = defaultdict(list)
-    for outcome in outcomes:
-        for name, value in outcome.metrics.items():
-            values[name].append(value)
-    return {name: math.fsum(found) / len(found) for name, found in values.items()}
-
-
-def _total(counts: Iterable[int | None]) -> int | None:
-    known = list(counts)
-    return None if None in known else sum(c for c in known if c is not None)
-
-
-def _no_judgement(outcomes: Iterable[Outcome]) -> list[str]:
+def _no_judgement(tally: Tally) -> list[str]:
     """Whether the judge was silent, so that the score is not what its label says."""
-    asked = [o.metrics["judge_fallback"] for o in outcomes if "judge_fallback" in o.metrics]
-    if not any(asked):
+    silent = tally.metrics.get("judge_fallback")
+    if silent is None or not silent.total:
         return []
     return [
-        f"the judge gave no verdict on {sum(asked):.0f} of {len(asked)} answers; exact match stands for them"
+        f"the judge gave no verdict on {silent.total:.0f} of {silent.count} answers; "
+        "exact match stands for them"
     ]
 
 
-def _same_samples(groups: Sequence[Sequence[Outcome]], settings: Mapping[str, object]) -> list[str]:
+def _same_samples(tally: Tally, settings: Mapping[str, object]) -> list[str]:
     """Samples that should differ and do not: one seed for all collapses k samples into one."""
-    several = [group for group in groups if len(group) > 1]
-    same = [group for group in several if len({o.texts for o in group}) == 1]
-    if several and len(same) == len(several) and float(str(settings["temperature"])) > 0:
+    if tally.repeats_itself() and float(str(settings["temperature"])) > 0:
         return [
             f"all samples of each example are identical at temperature {settings['temperature']}: "
             "the server may ignore the seed or the sampling settings"

@@ -21,7 +21,7 @@ import hashlib
 import os
 import tomllib
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -173,14 +173,18 @@ class RunStore:
         """
         return self._read(Rollout)
 
-    def outcomes(self) -> Iterator[Outcome]:
-        """The outcome of every rollout once; decodes no more of a line than that."""
-        reader = OutcomeReader()
-        return (reader.outcome(line) for line in self._read(SkimmedLine))
+    def outcomes(self, new: Callable[[str], bool] | None = None) -> Iterator[Outcome]:
+        """The outcome of every rollout once; decodes no more of a line than that.
 
-    def _read(self, kind: type[_Row]) -> Iterator[_Row]:
+        `new` is asked whether a key stands there for the first time, where the caller remembers them in less
+        memory than all of them take.
+        """
+        reader = OutcomeReader()
+        return (reader.outcome(line) for line in self._read(SkimmedLine, new))
+
+    def _read(self, kind: type[_Row], new: Callable[[str], bool] | None = None) -> Iterator[_Row]:
         decoder = msgspec.json.Decoder(kind)
-        seen: set[str] = set()
+        new = new or _unseen()
         for part in self.parts():
             for number, line in enumerate(lines_of(part), start=1):
                 try:
@@ -193,8 +197,7 @@ class RunStore:
                     )
                     continue
                 self.check_belongs(row, f"{part}:{number}")
-                if row.key not in seen:
-                    seen.add(row.key)
+                if new(row.key):
                     yield row
 
     def check_belongs(self, row: Any, place: str) -> None:
@@ -254,6 +257,18 @@ def settings_id(settings: Mapping[str, Any], addresses: Sequence[str] = ADDRESSE
     """Hash of a run's settings, but for these addresses, which may change; of older runs, one alone."""
     kept = {name: value for name, value in settings.items() if name not in ("settings_id", *addresses)}
     return f"sha256:{hashlib.sha256(msgspec.json.encode(kept, order='sorted')).hexdigest()}"
+
+
+def _unseen() -> Callable[[str], bool]:
+    """Whether a key is given for the first time."""
+    seen: set[str] = set()
+
+    def unseen(key: str) -> bool:
+        known = key in seen
+        seen.add(key)
+        return not known
+
+    return unseen
 
 
 def lines_of(part: Path) -> Iterator[bytes]:

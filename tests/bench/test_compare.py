@@ -107,6 +107,26 @@ def test_other_settings_are_warned_of(name: str, value: Any, said: str, tmp_path
     assert said in found.warnings[0]
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "same"),
+    [
+        ("remote:http://a#sha256:e0", "remote:http://b:81#sha256:e0", True),
+        ("sha256:e0", "remote:http://b#sha256:e0", True),
+        ("remote:http://a#sha256:e0", "remote:http://a#sha256:e1", False),
+        ("remote:http://a", "remote:http://b", False),
+        ("remote:http://a#sha256:e0", "remote:http://a", False),
+        (None, "sha256:e0", False),
+    ],
+)
+def test_what_is_searched_counts_and_not_where(
+    before: str | None, after: str, same: bool, tmp_path: Path
+) -> None:
+    a = written(tmp_path / "a", BEFORE, retriever_id=before)
+    b = written(tmp_path / "b", AFTER, retriever_id=after)
+    warnings = compare(a, b).warnings
+    assert warnings == [] if same else "retriever_id" in warnings[0]
+
+
 def test_sampling_is_no_difference_from_an_own_agent_which_has_none(tmp_path: Path) -> None:
     a = written(tmp_path / "a", BEFORE, temperature=1.0, top_k=20)
     b = written(tmp_path / "b", AFTER, agent_id="sha256:1")

@@ -1,6 +1,7 @@
 """Whole runs: resuming after every kind of damage, what a resume refuses, and equal results."""
 
 import asyncio
+import gc
 import shutil
 import sqlite3
 import time
@@ -17,6 +18,8 @@ from bench_fakes import FILES, HEAD, plain, results, run, settled
 
 from whale_bench import EvalPlan, Generation, Request
 from whale_bench.evaluation import GIVE_UP_AFTER
+from whale_bench.garbage import fewer_collections
+from whale_bench.giving_up import Failures
 from whale_bench.harness.host import shipped_harnesses
 from whale_bench.ledger import Charge, Ledger
 from whale_bench.models import TokenBackend, Usage
@@ -102,6 +105,21 @@ def test_o30_a_damaged_file_is_mended_and_a_second_resume_changes_nothing(
     assert files(folder) | {"summary.json": (folder / "summary.json").read_bytes()} == before
 
 
+def test_o30_a_key_that_a_later_file_has_too_counts_once_as_it_was_first(tmp_path: Path, whole: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    [part] = parts(folder)
+    again = [msgspec.json.decode(line) for line in part.read_bytes().splitlines()[3:9]]
+    for row in again:
+        row["verdict"] |= {"reward": 1.0 - row["verdict"]["reward"]}
+    (folder / "rollouts-0001.jsonl").write_bytes(b"".join(msgspec.json.encode(r) + b"\n" for r in again))
+    (folder / "summary.json").unlink()
+    assert plain(run(None, folder)) == summary_of(whole)
+    assert len(parts(folder)) == 2
+    assert settled(folder) == settled(whole)
+    assert rollouts_executed(folder) == 24
+
+
 def test_o30_a_damaged_line_is_warned_about_once(tmp_path: Path, whole: Path) -> None:
     folder = tmp_path / "run"
     shutil.copytree(whole, folder)
@@ -185,6 +203,40 @@ def test_o31_attempts_cancelled_when_a_run_is_given_up_are_flagged(tmp_path: Pat
         charges = [msgspec.json.decode(e.charge, type=Charge) for e in ledger.events() if e.charge]
     assert charges.count(Charge(rollouts=1, unmetered_tokens=True)) == 40 - GIVE_UP_AFTER
     assert all(charge.unmetered_tokens for charge in charges)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "most"),
+    [
+        (0.0, GIVE_UP_AFTER),
+        (95.0, GIVE_UP_AFTER),
+        (900.0, 3),  # a server that is gone, one rollout at a time
+        (3600.0, 3),
+    ],
+)
+def test_a_run_is_given_up_by_number_or_by_time_but_never_for_two_failures(seconds: float, most: int) -> None:
+    failures = Failures()
+    for start in (0.0, 1e6):
+        said = [failures.failed(start + number * seconds) for number in range(most)]
+        assert said == [False] * (most - 1) + [True]
+        failures.finished()
+    rare = [(failures.failed(9_000.0 * number), failures.finished()) for number in range(40)]
+    assert not any(given_up for given_up, _ in rare)
+
+
+def test_a_run_whose_server_is_gone_stops_after_the_third_that_took_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Gone(ScriptedModel):
+        async def generate(self, request: Request) -> Any:
+            self.requests.append(request)
+            raise InfrastructureError("down")
+
+    monkeypatch.setattr("whale_bench.giving_up.GIVE_UP_SECONDS", 0.0)
+    summary = run(plan(concurrency=1), tmp_path / "run", backend=(model := Gone(())))
+    assert (len(model.requests), summary.problems, summary.complete) == (3, {"down": 3}, False)
+    with Ledger(tmp_path / "run" / "ledger.sqlite", readonly=True) as ledger:
+        assert (ledger.charged(), ledger.executed()["test"].rollouts) == ({}, 3)
 
 
 # --- summaries of several launches ----------------------------------------------------------------
@@ -595,6 +647,29 @@ def test_no_more_rollouts_are_in_flight_than_asked_for(tmp_path: Path) -> None:
         model = Counting(lambda r: "hm")
         run(plan(concurrency=asked), tmp_path / str(asked), backend=model)
         assert model.most == seen
+
+
+def test_collections_are_fewer_during_a_run_and_as_before_after_it(tmp_path: Path) -> None:
+    seen = []
+
+    class Looking(ScriptedModel):
+        async def generate(self, request: Request) -> Any:
+            seen.append(gc.get_threshold())
+            return await super().generate(request)
+
+    before = gc.get_threshold()
+    run(plan(n=1, k=1), tmp_path / "run", backend=Looking(lambda r: "hm"))
+    assert min(seen)[0] > before[0] > 0
+    assert gc.get_threshold() == before
+    with pytest.raises(ZeroDivisionError), fewer_collections(), fewer_collections():
+        _ = 1 / 0
+    assert gc.get_threshold() == before
+    gc.set_threshold(0)
+    try:
+        with fewer_collections():
+            assert gc.get_threshold()[0] == 0
+    finally:
+        gc.set_threshold(*before)
 
 
 def test_another_seed_gives_other_rollouts(tmp_path: Path, whole: Path) -> None:

@@ -1,6 +1,7 @@
 """mean@k and its interval, pass@k, and what a missing rollout does to a score."""
 
 import math
+import tracemalloc
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -11,9 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from whale_bench import Summary, mean_at_k, pass_at_k
+from whale_bench.keys import Keys, Marks
 from whale_bench.scoring import Groups, summarise
 from whale_bench.statistics import t_quantile
 from whale_bench.store import Outcome
+from whale_bench.tally import Sum, tallied
 from whale_envs import UsageError, Verdict
 
 RUN = {
@@ -38,7 +41,10 @@ def of(
     run: Mapping[str, Any],
     groups: Groups = MappingProxyType({}),
 ) -> Summary:
-    return summarise(rows, keys=keys, groups=groups, settings=run, seconds={}, problems={})
+    planned = Keys.of("test", dict.fromkeys(example_id for example_id, _ in keys.values()), run["k"])
+    assert dict(planned) == keys
+    tally = tallied(rows, planned, run["profile"])
+    return summarise(tally, groups=groups, settings=run, seconds={}, problems={})
 
 
 def right(n: int, of: int = 8) -> list[float | None]:
@@ -220,6 +226,65 @@ def test_o28_a_group_with_a_missing_rollout_has_no_score_but_a_lower_bound() -> 
     assert found["easy"].missing == 0
     hard = found["hard"]
     assert (hard.examples, hard.missing, hard.score, hard.lower_bound) == (2, 3, None, 0.25)
+
+
+NAMES = st.text(st.sampled_from("ab:0-é"), max_size=4)
+
+
+@given(st.lists(NAMES, unique=True, max_size=5), st.integers(1, 12), NAMES, st.lists(st.integers(0, 70)))
+@settings(max_examples=100, deadline=None, derandomize=True, database=None)
+def test_keys_are_those_of_the_plan_in_order_and_no_others(
+    examples: list[str], k: int, other: str, marked: list[int]
+) -> None:
+    keys, plain = Keys.of("dev", examples, k), {f"dev:{e}:{s}": (e, s) for e in examples for s in range(k)}
+    assert (list(keys.items()), len(keys)) == (list(plain.items()), len(plain))
+    strange = (other, f"dev:{other}", "dev:a:00", "dev:a:-1", f"dev:a:{k}", "test:a:0", "dev:a:0 ", "dev:a:٠")
+    for key in strange:
+        assert keys.get(key) == plain.get(key)
+    chosen = [f"dev:{e}:{number % 13}" for number in marked for e in [*examples, other]]
+    marks = Marks(keys, chosen)
+    assert {key for key in [*plain, *chosen, *strange] if key in marks} == set(chosen) & plain.keys()
+
+
+@given(
+    st.lists(st.one_of(st.floats(-1e9, 1e9), st.integers(0, 9), st.sampled_from([0.1, 1 / 3, 5e-324, 1e300])))
+)
+@settings(max_examples=200, deadline=None, derandomize=True, database=None)
+def test_a_sum_is_rounded_once_whatever_the_order(values: list[float]) -> None:
+    found = Sum()
+    for value in values:
+        found.add(value)
+    assert (found.total, found.count) == (math.fsum(values), len(values))
+
+
+@given(st.permutations([(e, s) for e in "abc" for s in range(4)]), st.integers(0, 12))
+@settings(max_examples=50, deadline=None, derandomize=True, database=None)
+def test_a_summary_does_not_depend_on_the_order_nor_on_repetitions(
+    order: list[tuple[str, int]], repeated: int
+) -> None:
+    keys = {f"test:{e}:{s}": (e, s) for e in "abc" for s in range(4)}
+
+    def row(example: str, sample: int) -> Outcome:
+        reward = float((sample + ord(example)) % 2)
+        metrics = {"turns": sample, "f1": sample / 7}
+        return outcome(f"test:{example}:{sample}", reward, metrics=metrics, stop_condition=str(reward))
+
+    shuffled = [row(*one) for one in [*order, *order[:repeated]]]
+    assert of(shuffled, keys, {**RUN, "k": 4}) == of(
+        [row(*one) for one in sorted(order)], keys, {**RUN, "k": 4}
+    )
+
+
+def test_a_rollout_takes_a_few_bytes_once_it_is_counted() -> None:
+    """Made one after the other, as a run's lines are read: what is kept is what grows."""
+    keys = Keys.of("test", [f"e{number}" for number in range(10)], 500)
+    rows = (outcome(key, float(place % 2), texts=place) for place, key in enumerate(keys))
+    tracemalloc.start()
+    tally, settled = tallied(rows, keys, "standard"), Marks(keys, keys)
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (tally.rollouts, tally.missing(), "test:e3:499" in settled) == (5_000, [], True)
+    assert kept < 24 * len(keys) + 10_000
 
 
 def test_no_finished_rollout_at_all_is_a_summary_too() -> None:

@@ -23,6 +23,8 @@ from whale_bench.models.servers import Servers
 Read = Callable[[bytes], Generation | None]
 """The reply in the body of an answer; None where there is none."""
 
+_MOST_TIMEOUTS = 256
+
 
 class HttpServers(Servers):
     """See the module's docstring; arguments as of `Servers`."""
@@ -33,6 +35,8 @@ class HttpServers(Servers):
         self._failures: tuple[type[Exception], ...] = ()
         self._unreached: tuple[type[Exception], ...] = ()
         self._timeout: Any = None
+        self._timeouts: dict[float, Any] = {}
+        """By their total, which most requests share."""
 
     @property
     def is_open(self) -> bool:
@@ -100,8 +104,12 @@ class HttpServers(Servers):
         if bound is None:
             return {}
         total = min(bound * 2.0**stalls, patience.answer_s)
-        limits = self._timeout(total, sock_connect=patience.connect_s, sock_read=patience.silence_s)
-        return {"timeout": limits}
+        if total not in self._timeouts:
+            if len(self._timeouts) >= _MOST_TIMEOUTS:
+                self._timeouts.clear()
+            silence = None if total <= patience.silence_s else patience.silence_s  # a timer that never rings
+            self._timeouts[total] = self._timeout(total, sock_connect=patience.connect_s, sock_read=silence)
+        return {"timeout": self._timeouts[total]}
 
     async def _send(
         self, server: Server, route: str, body: bytes, read: Read, limits: dict[str, Any]

@@ -69,8 +69,12 @@ def read_schema(name: str) -> str:
 def make(name: str) -> str:
     """The schema as the types now have it."""
     what, maker = MAKERS[name]
-    head = {"$schema": _DIALECT, "$id": f"urn:whale-bench:{name}:{VERSION}", "title": what}
-    text = msgspec.json.encode(head | maker())
+    return document(f"urn:whale-bench:{name}:{VERSION}", what, maker())
+
+
+def document(urn: str, title: str, schema: dict[str, Any]) -> str:
+    """A schema as its file has it."""
+    text = msgspec.json.encode({"$schema": _DIALECT, "$id": urn, "title": title} | schema)
     return msgspec.json.format(text, indent=2).decode() + "\n"
 
 
@@ -82,13 +86,13 @@ def path_of(name: str) -> Path:
 def _rollout() -> dict[str, Any]:
     from whale_bench.records import Rollout
 
-    return _schema_of(Rollout)
+    return schema_of(Rollout)
 
 
 def _summary() -> dict[str, Any]:
     from whale_bench.scoring import Summary
 
-    return _schema_of(Summary)
+    return schema_of(Summary)
 
 
 def _event() -> dict[str, Any]:
@@ -96,9 +100,9 @@ def _event() -> dict[str, Any]:
 
     written = msgspec.defstruct("Event", [*get_type_hints(Event).items()])
     written.__doc__ = Event.__doc__
-    schema = _schema_of(written)
+    schema = schema_of(written)
     _describe(schema["$defs"]["Event"], Event)
-    charge = _schema_of(Charge)
+    charge = schema_of(Charge)
     schema["$defs"] |= charge["$defs"]
     schema["$defs"]["Event"]["properties"]["charge"] |= {
         "contentMediaType": "application/json",
@@ -112,8 +116,8 @@ def _run() -> dict[str, Any]:
     from whale_bench.models.base import SAMPLING
     from whale_bench.plan import EvalPlan
 
-    plan = _schema_of(EvalPlan)["$defs"]["EvalPlan"]
-    rest = _schema_of(Resolved)["$defs"]["Resolved"]
+    plan = schema_of(EvalPlan)["$defs"]["EvalPlan"]
+    rest = schema_of(Resolved)["$defs"]["Resolved"]
     for described in plan["properties"].values():
         kinds = [kind for kind in described.pop("anyOf", []) if kind != {"type": "null"}]
         described |= kinds[0] if kinds else {}
@@ -138,7 +142,7 @@ MAKERS = MappingProxyType[str, tuple[str, Callable[[], dict[str, Any]]]](
 """Title and maker by name."""
 
 
-def _schema_of(kind: Any) -> dict[str, Any]:
+def schema_of(kind: Any) -> dict[str, Any]:
     """Msgspec's schema with our field descriptions, for each type that it mentions."""
     (schema,), found = msgspec.json.schema_components([kind], ref_template="#/$defs/{name}")
     for mentioned in _types(kind, {}).values():
@@ -159,14 +163,15 @@ def _types(kind: Any, found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _describe(schema: dict[str, Any], kind: Any) -> None:
-    """Puts the string under each field of a class into its property."""
-    try:
-        body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
-    except (OSError, TypeError):  # a class made by a program has no source
-        return
-    assert isinstance(body, ast.ClassDef)
-    for field, text in pairwise(body.body):
-        match field, text:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(said))):
-                if name in schema["properties"]:
-                    schema["properties"][name]["description"] = " ".join(said.split())
+    """Puts the string under each field of a class, and of those that it extends, into its property."""
+    for owner in reversed(kind.__mro__):
+        try:
+            body = ast.parse(textwrap.dedent(inspect.getsource(owner))).body[0]
+        except (OSError, TypeError):  # a class made by a program, or in C, has no source
+            continue
+        assert isinstance(body, ast.ClassDef)
+        for field, text in pairwise(body.body):
+            match field, text:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(said))):
+                    if name in schema["properties"]:
+                        schema["properties"][name]["description"] = " ".join(said.split())

@@ -16,8 +16,10 @@ from typing import Any
 
 import msgspec
 
+from whale_bench.keys import Keys
 from whale_bench.scoring import Summary, summarise
 from whale_bench.store import Outcome
+from whale_bench.tally import tallied
 from whale_bench.view.distributions import (
     Group,
     Histogram,
@@ -155,16 +157,12 @@ def _summary(settings: Mapping[str, Any], outcomes: Sequence[Outcome], stored: S
     """
     k, n, split = int(settings["k"]), int(settings["n"]), str(settings["split"])
     seen = list(dict.fromkeys(o.example_id for o in outcomes))
-    examples = seen + [f"{_UNKNOWN}{number}" for number in range(len(seen), n)]
-    keys: dict[str, tuple[str, int]] = {}
-    for example in examples:
-        prefix = example if example.startswith(_UNKNOWN) else f"{split}:{example}"
-        keys |= {f"{prefix}:{sample}": (example, sample) for sample in range(k)}
-    if not keys:
+    unknown = [f"{_UNKNOWN}{number}" for number in range(len(seen), n)]
+    prefixes = {f"{split}:{example}": example for example in seen} | {name: name for name in unknown}
+    if not prefixes or k < 1:
         raise UsageError("the run's settings ask for no rollout")
     return summarise(
-        outcomes,
-        keys=keys,
+        tallied(outcomes, Keys(prefixes, k), str(settings["profile"])),
         groups={outcome.example_id: outcome.groups for outcome in outcomes},
         settings=settings,
         seconds=stored.seconds if stored else {},

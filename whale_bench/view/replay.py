@@ -19,6 +19,7 @@ import msgspec
 from whale_bench.agents.names import is_own_agent
 from whale_bench.models.base import Message
 from whale_bench.records import Rollout, Segment, Step
+from whale_bench.replies import said_in
 from whale_bench.view.blocks import (
     Block,
     call_block,
@@ -30,7 +31,6 @@ from whale_bench.view.blocks import (
 from whale_bench.view.board import Position, Shown, walk
 from whale_bench.view.data import headline
 from whale_envs.core import ToolCall, parse_action
-from whale_envs.text import split_thinking
 
 TITLE_CHARS = 90
 
@@ -174,7 +174,7 @@ def _shows(number: int, sent: list[int], last: list[int], segment: Segment, show
 
 
 def _model(number: int, segment: Segment, shown: Shown | None) -> Frame:
-    thinking, said = split_thinking(segment.text)
+    thinking, said = said_in(segment)
     blocks = [Block("reasoning", thinking)] if thinking else []
     blocks += text_blocks(said) + call_blocks(segment.tool_calls)
     facts = [*_counted("sampled tokens", segment.sampled_tokens), ("finished", segment.finish_reason)]
@@ -202,7 +202,7 @@ def _answer(number: int, step: Step, segment: Segment | None, shown: Shown | Non
     blocks = []
     if isinstance(call, ToolCall):
         blocks.append(call_block(call.tool, call.arguments))
-    elif segment is None or step.action.strip() != split_thinking(segment.text)[1].strip():
+    elif segment is None or step.action.strip() != said_in(segment)[1].strip():
         whose = "The agent's action" if own else "The harness read this as the action"
         blocks.append(Block("text", step.action, whose))
     if isinstance(call, ToolCall) and call.tool == "code_interpreter":

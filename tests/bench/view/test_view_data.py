@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from whale_bench.models.base import Message
 from whale_bench.records import Segment, Step
+from whale_bench.replies import said_in
 from whale_bench.scoring import Summary
 from whale_bench.store import RunStore
 from whale_bench.view import board, data, distributions
@@ -114,6 +115,30 @@ def test_frames_are_what_was_shown_said_and_answered_in_order(runs: Path) -> Non
             for segment, frame in zip(rollout.segments, replay.frames[::3], strict=False):
                 roles = [replay.messages[index].role for index in frame.sent]
                 assert roles == [message.role for message in segment.messages]
+
+
+@pytest.mark.parametrize(
+    ("raw", "shown"),
+    [
+        ("perhaps a</think>b", None),
+        ("perhaps <b", ("", "perhaps <b")),
+        ("never closed: b", ("never closed: b", "")),  # the prompt had opened the tag
+        ("<think>x</think>b", ("of a field beside it", "b")),
+        ("", ("only a field", "b")),
+    ],
+)
+def test_a_frame_shows_what_the_record_says_was_said(raw: str, shown: tuple[str, str] | None) -> None:
+    reasoning, reply = shown or (None, None)
+    call = Segment((Message("user", "q"),), raw, reasoning=reasoning, reply=reply)
+    thought, said = said_in(call)
+    assert shown is None or (thought, said) == shown
+    step = Step(said or "nothing", "o", "ok", "f", 1)
+    _, model, answer, _ = replay_of(record(domain="of my own", segments=(call,), steps=(step,))).frames
+    kinds = [(block.kind, block.text) for block in model.blocks if block.text]
+    assert kinds == [(kind, text) for kind, text in (("reasoning", thought), ("text", said)) if text]
+    assert model.title == (said or "says nothing")
+    read_as = [block for block in answer.blocks if block.title == "The harness read this as the action"]
+    assert bool(read_as) == (not said)
 
 
 def turns_of(segments: int, *steps: Step) -> list[tuple[str, int]]:
