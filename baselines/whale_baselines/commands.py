@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Column, Table
 
-from whale_baselines.comparing import Row, compare_runs, run_folders
+from whale_baselines.comparing import Row, compare_runs, intervals_of, run_folders
 from whale_baselines.plan import Extent, Plan
 from whale_baselines.readiness import check_ready
 from whale_baselines.recipes import RunRecipe, differences, load_recipe, recipe_names
@@ -101,7 +101,7 @@ def print_comparison(places: Sequence[Path], *, as_json: bool) -> None:
         _write_json(rows)
         return
     table = Table(
-        Column("recipe, seeds", overflow="fold", min_width=20),
+        Column("recipe", overflow="fold", min_width=20),
         *(Column(name, no_wrap=True) for name in ("dev", "selected on dev", "best on test")),
         Column("rollouts\nE, I", no_wrap=True),
         box=None,
@@ -111,7 +111,7 @@ def print_comparison(places: Sequence[Path], *, as_json: bool) -> None:
         lengths = (row.median_steps, row.median_iterations)
         phases = ", ".join("none" if median is None else f"{median:g}" for median in lengths)
         table.add_row(
-            f"{row.recipe}, {len(row.seeds)}{LABEL if row.simulated else ''}",
+            f"{row.recipe}, {_seeds(row)}{LABEL if row.simulated else ''}",
             *(_score(score, "\n") for score in (row.dev, row.selected_on_dev, row.best_on_test)),
             f"{row.budget:,.0f}\n{phases}",
         )
@@ -121,12 +121,15 @@ def print_comparison(places: Sequence[Path], *, as_json: bool) -> None:
 
 
 def _notes(rows: Sequence[Row]) -> str:
-    over = "seeds" if any(len(row.seeds) > 1 for row in rows) else "examples"
     return (
-        f"Scores of the agent that dev selects: on dev, then on test; 95% intervals over {over}. "
+        f"Scores of the agent that dev selects: on dev, then on test. 95% intervals: {intervals_of(rows)}. "
         "'Best on test' is chosen on test, as the paper's is. E, I: median lengths of phases, in steps and "
         "iterations."
     )
+
+
+def _seeds(row: Row) -> str:
+    return f"seed {row.seeds[0]}" if len(row.seeds) == 1 else f"{len(row.seeds)} seeds"
 
 
 def _plan_table(plan: Plan, title: str) -> Table:

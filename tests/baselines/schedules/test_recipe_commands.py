@@ -1,15 +1,20 @@
 """The commands about recipes, as somebody types them."""
 
 import json
+from statistics import fmean
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from runs import SMALL, run
 from typer.testing import CliRunner
 from whale_baselines.cli import app
-from whale_baselines.comparing import compare_runs, run_folders
+from whale_baselines.comparing import compare_runs, over_seeds, run_folders
 from whale_baselines.recipes import load_recipe, recipe_names
 from whale_baselines.status import status_of
 
+from whale_bench.statistics import Score, score_of
 from whale_envs.errors import UsageError
 
 pytestmark = pytest.mark.usefixtures("wide")
@@ -70,12 +75,69 @@ def test_a_simulated_run_status_and_compare_over_three_seeds(file, tmp_path):
     assert status["in_history"] == status["charged"]["weight"] + status["charged"]["harness"]
     (row,) = json.loads(call("compare", out, "--json"))
     assert (row["seeds"], row["simulated"]) == ([0, 1, 2], True)
+    assert row["interval_over"] == "seeds and examples"
     assert row["selected_on_dev"]["low"] < row["selected_on_dev"]["mean"] < row["selected_on_dev"]["high"]
+    (one,) = json.loads(call("compare", out / "seed-1", "--json"))
+    assert one["interval_over"] == "examples"
+    for words, note in (([out], "over seeds and examples"), ([out / "seed-1"], "over examples")):
+        assert f"95% intervals: {note}." in call("compare", *words)
     assert row["best_on_test"]["mean"] >= row["selected_on_dev"]["mean"]
     again = call("run", file, "--out", out, "--seeds", "3")
     assert "moves" not in again  # nothing was left to do
     watched = call("status", out / "seed-0", "--watch")
     assert "finished" in watched
+
+
+def test_rows_of_one_seed_and_of_several_are_told_apart(file, tmp_path):
+    runs = {"alone": [0], "both": [0, 1]}
+    for name, seeds in runs.items():
+        (tmp_path / f"{name}.toml").write_text(SMALL)
+        for seed in seeds:
+            recipe = load_recipe(str(tmp_path / f"{name}.toml")).with_seed(seed)
+            run(recipe, tmp_path / name / str(seed))
+    told = call("compare", tmp_path / "alone", tmp_path / "both")
+    assert "over examples where there is one seed, over seeds and examples where there are several" in told
+    assert "alone.toml, seed 0 (simulated)" in told
+    assert "both.toml, 2 seeds (simulated)" in told
+
+
+fractions = st.floats(0, 1)
+scores = st.builds(
+    lambda mean, error: Score(mean, error, max(0.0, mean - 2 * error), min(1.0, mean + 2 * error)),
+    fractions,
+    st.floats(0, 0.3),
+)
+
+
+@given(scores)
+def test_one_seed_keeps_its_interval_over_examples(score):
+    assert over_seeds([score]) == score
+
+
+@given(st.lists(scores, min_size=2, max_size=6))
+def test_an_interval_over_seeds_and_examples_holds_both(found):
+    """It is never narrower than that over seeds alone, nor, on average, than those over examples."""
+    joint, seeds = over_seeds(found), score_of([score.mean for score in found])
+    assert joint.mean == seeds.mean
+    assert 0 <= joint.low <= seeds.low <= seeds.mean <= seeds.high <= joint.high <= 1
+    examples = [
+        fmean(score.mean - score.low for score in found),
+        fmean(score.high - score.mean for score in found),
+    ]
+    assert joint.mean - joint.low >= min(examples[0], joint.mean) - 1e-12
+    assert joint.high - joint.mean >= min(examples[1], 1 - joint.mean) - 1e-12
+    assert joint.stderr >= fmean(score.stderr for score in found) - 1e-12
+
+
+def test_the_interval_covers_the_truth_where_seeds_and_examples_vary():
+    """Runs drawn from a world whose mean is known: 3 seeds play the same 48 examples, 8 samples of each."""
+    rng, covered, draws = np.random.default_rng(4), 0, 200
+    for _ in range(draws):
+        hard, skill = rng.normal(0, 0.25, 48), rng.normal(0, 0.05, (3, 1))
+        rewards = rng.binomial(8, np.clip(0.5 + hard + skill, 0, 1)) / 8
+        joint = over_seeds([score_of(row.tolist()) for row in rewards])
+        covered += joint.low <= 0.5 <= joint.high
+    assert covered >= 0.95 * draws
 
 
 def test_status_of_a_run_under_way_tells_phase_signal_patience_and_time(tmp_path):
