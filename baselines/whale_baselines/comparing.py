@@ -48,16 +48,15 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run_folders(places: Sequence[Path]) -> list[Path]:
-    """The runs in these folders: a folder that is one, or those that it holds.
+    """The runs in these folders: a folder that is one, or those that it or folders of seeds in it hold.
 
     Raises:
         UsageError: there is none in one of them.
     """
     found = []
     for place in places:
-        inside = (
-            [place] if (place / FILE).exists() else sorted(path.parent for path in place.glob(f"*/{FILE}"))
-        )
+        below = (path.parent for depth in ("*", "*/*") for path in place.glob(f"{depth}/{FILE}"))
+        inside = [place] if (place / FILE).exists() else sorted(below)
         if not inside:
             raise UsageError(f"{place} holds no run of a recipe")
         found += inside

@@ -11,7 +11,8 @@ from runs import SMALL, run
 from typer.testing import CliRunner
 from whale_baselines.cli import app
 from whale_baselines.comparing import compare_runs, over_seeds, run_folders
-from whale_baselines.recipes import load_recipe, recipe_names
+from whale_baselines.recipe_files import recipe_names
+from whale_baselines.recipes import load_recipe
 from whale_baselines.status import status_of
 
 from whale_bench.statistics import Score, score_of
@@ -64,6 +65,15 @@ def test_diff_prints_all_that_differs_and_nothing_else():
     assert sum("." in line and "│" in line for line in shown.splitlines()) == 1
 
 
+def test_recipes_that_do_not_differ_are_said_not_to():
+    assert call("diff", "paper/search_qa/fst", "paper/search_qa/fst").count("do not differ") == 1
+
+
+def test_the_plan_of_a_simulation_asks_for_no_rates():
+    told = call("plan", "simulated/whale")
+    assert not [word for word in ("hours", "dollars", "tokens", "give --") if word in told]
+
+
 def test_a_simulated_run_status_and_compare_over_three_seeds(file, tmp_path):
     out = tmp_path / "runs"
     told = call("run", file, "--out", out, "--seeds", "3")
@@ -83,7 +93,13 @@ def test_a_simulated_run_status_and_compare_over_three_seeds(file, tmp_path):
         assert f"95% intervals: {note}." in call("compare", *words)
     assert row["best_on_test"]["mean"] >= row["selected_on_dev"]["mean"]
     again = call("run", file, "--out", out, "--seeds", "3")
-    assert "moves" not in again  # nothing was left to do
+    assert "moves" not in again
+    assert (
+        again.count("was finished, nothing was left to do") == call("resume", out).count("was finished") == 3
+    )
+    assert call("status", out).count("finished") == 3
+    assert len([json.loads(line) for line in call("status", out, "--json").splitlines()]) == 3
+    assert call("compare", tmp_path) == call("compare", out)
     watched = call("status", out / "seed-0", "--watch")
     assert "finished" in watched
 
@@ -157,6 +173,10 @@ def test_status_of_a_run_under_way_tells_phase_signal_patience_and_time(tmp_path
     assert (status.patience_left, status.steps, status.iterations) == (1, 4, 2)
     assert status.signal == status.best_signal > 0
     assert status.seconds_left > 0
+    assert 0 <= status.quiet_seconds < 3600
+    told = call("status", tmp_path / "run")
+    assert "running, or to be gone on with" in told
+    assert "s ago" in told
     assert status.charged["harness"] == 256 + 768
 
 
@@ -171,10 +191,29 @@ def test_seeds_of_different_recipes_under_one_name_are_not_averaged(file, tmp_pa
         compare_runs([tmp_path / "a" / "0", tmp_path / "b"])
 
 
+def test_another_recipe_in_a_runs_folder_is_refused_with_what_differs(file, tmp_path):
+    run(load_recipe(str(file)), tmp_path / "run")
+    with pytest.raises(
+        UsageError, match=r"recipe\.seed is 0 there and 4 here; search\.seed is 0 there and 4 here$"
+    ):
+        call("run", file, "--seed", "4", "--out", tmp_path / "run")
+    with pytest.raises(UsageError, match=r"dev\.every_steps is 2 there and 7 here; .* 256 here; and 5 more$"):
+        call("run", "simulated/whale", "--out", tmp_path / "run")
+
+
+def test_a_simulated_run_has_no_crossplay(file, tmp_path):
+    run(load_recipe(str(file)), tmp_path / "run")
+    with pytest.raises(UsageError, match="is simulated: there are no weights to play"):
+        call("crossplay", tmp_path / "run")
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["plan", "paper/search_qa/wale"], "did you mean 'paper/search_qa/whale'"),
+        (["plan", "whale"], "unknown recipe 'whale'; did you mean 'demo/chess_puzzles/whale' or 'demo/math_"),
+        (["plan", "xyz"], r"unknown recipe 'xyz'\. `whale-baselines list` names all"),
+        (["plan", "simulated/whale.toml"], "no such file; the shipped recipe is 'simulated/whale', without"),
         (["run", "simulated/whale"], "a run needs a folder: --out FOLDER"),
         (["resume", "nowhere"], "is no run folder"),
         (["status", "nowhere"], "is no run folder"),
