@@ -41,10 +41,20 @@ def run_seeds(recipe: RunRecipe, out: Path | None, *, seeds: int = 1, log: Seque
     """
     if out is None:
         raise UsageError("a run needs a folder: --out FOLDER")
+    _check_place(out, seeds)
     for number in range(seeds):
         seeded = recipe.with_seed(recipe.recipe.seed + number)
         folder = out / f"seed-{seeded.recipe.seed}" if seeds > 1 else out
         _run(seeded, folder, operators_of(seeded), log)
+
+
+def _check_place(out: Path, seeds: int) -> None:
+    """Refuses a run inside a run's folder, and one beside the folders of seeds."""
+    if seeds > 1 and (out / "run.toml").exists():
+        raise UsageError(f"{out} holds one run: {seeds} seeds need another folder, with one in it for each")
+    if seeds == 1 and seed_folders(out) != [out]:
+        names = ", ".join(folder.name for folder in seed_folders(out))
+        raise UsageError(f"{out} holds the runs {names}: give --seeds, one of those folders, or another one")
 
 
 def resume(place: Path, *, log: Sequence[str] = ()) -> None:

@@ -201,6 +201,16 @@ def test_another_recipe_in_a_runs_folder_is_refused_with_what_differs(file, tmp_
         call("run", "simulated/whale", "--out", tmp_path / "run")
 
 
+def test_a_run_and_runs_of_several_seeds_do_not_mix_in_one_folder(file, tmp_path):
+    call("run", file, "--out", tmp_path / "one")
+    with pytest.raises(UsageError, match="one holds one run: 2 seeds need another folder"):
+        call("run", file, "--out", tmp_path / "one", "--seeds", "2")
+    (tmp_path / "one").rename(tmp_path / "seed-0")
+    with pytest.raises(UsageError, match="holds the runs seed-0: give --seeds, one of those folders, or"):
+        call("run", file, "--out", tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["seed-0", "small.toml"]
+
+
 def test_a_simulated_run_has_no_crossplay(file, tmp_path):
     run(load_recipe(str(file)), tmp_path / "run")
     with pytest.raises(UsageError, match="is simulated: there are no weights to play"):
