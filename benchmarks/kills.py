@@ -42,7 +42,7 @@ base = "demo/math_python/whale"
 [agent]
 harness = "{harness}"
 [recipe]
-prompts = 2
+prompts = 4
 samples = 4
 [search]
 examples = 4
