@@ -3,25 +3,31 @@
     python benchmarks/kills.py                          # 20 kills
     python benchmarks/kills.py --kills 3 --recipe mine.toml --seed 7
 
-The recipe is the demonstration's on Math, cut down to two cycles, from one worked example on, so that
-training has something to learn from. Each launch goes some rollouts further and then is killed, also in the
-middle of loading, training and saving. Rollouts are sampled in batches, whose makeup a kill changes, so
-scores are not compared with an uninterrupted run's; tests/baselines/test_whole_runs.py does that, one rollout
-at a time.
+The recipe is the demonstration's on Math, cut down to two steps with a search between them, from one worked
+example on, so that training has something to learn from. Each launch goes some rollouts further and then is
+killed, also in the middle of loading, training and saving. Rollouts are sampled in batches, whose makeup a
+kill changes, so scores are not compared with an uninterrupted run's; tests/baselines/test_whole_runs.py does
+that, one rollout at a time.
 
-Not covered: a machine that loses its power.
+Launches are forks of a process that has imported everything and done nothing: a process each, and twenty of
+them do not wait for twenty imports of torch.
+
+Not covered: a machine that loses its power; kills while modules are imported.
 """
 
 import argparse
+import importlib
+import os
 import random
 import signal
-import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
 from pathlib import Path
 
+from whale_baselines import cli
 from whale_baselines.checkpoint import Checkpoints
 from whale_baselines.history import History
 from whale_baselines.plan import plan_of
@@ -39,45 +45,81 @@ harness = "{harness}"
 prompts = 4
 samples = 4
 [search]
-examples = 8
+examples = 4
 slots = 1
 [schedule]
 budget = 10000
-steps_per_epoch = 2
+steps_per_epoch = 1
 total_epochs = 2.0
 epochs = 1.0
 iterations = 2
 [dev]
 every_steps = 0
 every_iterations = 0
-samples = 2
+samples = 1
+test = "none"
 [filter]
-harness = 8
-dev = 8
-test = 8
+harness = 4
+dev = 4
 """
-"""4 steps of 16 rollouts, and a search between them."""
+IMPORTED = (
+    "torch",
+    "transformers",
+    "transformers.models.llama.modeling_llama",
+    "whale_baselines.run_command",
+    "whale_baselines.real_operators",
+    "whale_baselines.rsft",
+    "whale_bench.models.local",
+    "math_verify",
+)
+"""What every launch needs."""
 
 
 def lines(folder):
     return sum(part.read_bytes().count(b"\n") for part in folder.glob("rollouts-*.jsonl"))
 
 
-def start(words):
-    command = [sys.executable, "-m", "whale_baselines.cli", *map(str, words)]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+def launch(words, told):
+    """The process that runs `whale-baselines` with these words; `told` takes what it writes."""
+    process = os.fork()
+    if process:
+        return process
+    code = 1
+    try:
+        file = os.open(told, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        for stream in (1, 2):
+            os.dup2(file, stream)
+        sys.argv = ["whale-baselines", *map(str, words)]
+        cli.main()
+        code = 0
+    except SystemExit as end:
+        code = end.code or 0
+    except BaseException:  # noqa: BLE001 - the fork must not go on as its parent
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
 
 
-def kill_once(words, folder, target, delay):
+def ended(process, *, wait=False):
+    """Its exit code, negative for a signal; None while it runs."""
+    found, status = os.waitpid(process, 0 if wait else os.WNOHANG)
+    return os.waitstatus_to_exitcode(status) if found else None
+
+
+def kill_once(words, folder, told, target, delay):
     """Launches, waits for so many rollouts and a little longer, kills; whether it was still running."""
-    with start(words) as process:
-        while process.poll() is None and lines(folder) < target:
-            time.sleep(0.01)
-        if process.poll() is None:
-            time.sleep(delay)
-        process.kill()
-        process.communicate()
-        return process.returncode == -signal.SIGKILL
+    process, until = launch(words, told), None
+    while (code := ended(process)) is None and (until is None or time.monotonic() < until):
+        time.sleep(0.01)
+        if until is None and lines(folder) >= target:
+            until = time.monotonic() + delay
+    if code is None:
+        os.kill(process, signal.SIGKILL)
+        code = ended(process, wait=True)
+    if code not in (0, -signal.SIGKILL):
+        sys.exit(told.read_text())
+    return code == -signal.SIGKILL
 
 
 def check(folder):
@@ -112,27 +154,27 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--recipe", help="a TOML file; default: SmolLM2 on Math, two cycles")
+    parser.add_argument("--recipe", help="a TOML file; default: SmolLM2 on Math, two steps")
     asked = parser.parse_args()
     rng = random.Random(asked.seed)
+    for name in IMPORTED:
+        importlib.import_module(name)
     with tempfile.TemporaryDirectory() as place:
         file = Path(asked.recipe) if asked.recipe else Path(place) / "whale.toml"
         if not asked.recipe:
             harness = Path(__file__).resolve().parents[1] / "examples" / "worked_example.py"
             file.write_text(RECIPE.format(harness=harness))
-        folder, hits, began = Path(place) / "run", 0, time.monotonic()
+        folder, told, hits, began = Path(place) / "run", Path(place) / "told", 0, time.monotonic()
         expected = plan_of(load_recipe(str(file))).most.rollouts
         words = ("run", file, "--out", folder)
         for number in range(1, asked.kills + 1):
             target = int(expected * number * rng.uniform(0.6, 0.95) / asked.kills)
-            hits += kill_once(words, folder, target, rng.random() * 3)
+            hits += kill_once(words, folder, told, target, rng.random() * 3)
             print(f"launch {number}: {lines(folder)} of at most {expected} rollouts", flush=True)
-        with start(words) as process:
-            _, problem = process.communicate()
-        if process.returncode:
-            sys.exit(problem)
-        told = {"killed while running": hits, **check(folder), "minutes": (time.monotonic() - began) / 60}
-    for name, value in told.items():
+        if ended(launch(words, told), wait=True):
+            sys.exit(told.read_text())
+        found = {"killed while running": hits, **check(folder), "minutes": (time.monotonic() - began) / 60}
+    for name, value in found.items():
         print(f"{name}: {value:.1f}" if isinstance(value, float) else f"{name}: {value}")
 
 

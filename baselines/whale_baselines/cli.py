@@ -121,9 +121,9 @@ def diff_command(
 
 @app.command("status")
 def status_command(
-    folder: Annotated[Path, typer.Argument(help="Run folder.")],
+    folder: Annotated[Path, typer.Argument(help="Run folder, or a folder of those of several seeds.")],
     watch: Annotated[bool, typer.Option("--watch", help="Until it is finished.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object for each run.")] = False,
 ) -> None:
     """Cycle, phase, signal, patience left, budget spent, time left."""
     from whale_baselines.commands import print_status
@@ -133,7 +133,7 @@ def status_command(
 
 @app.command("compare")
 def compare_command(
-    folders: Annotated[list[Path], typer.Argument(help="Run folders, or folders of those of several seeds.")],
+    folders: Annotated[list[Path], typer.Argument(help="Run folders, or folders that hold some.")],
     page: Annotated[Path | None, typer.Option(help="Also write a page with curves and the table.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="A JSON list.")] = False,
 ) -> None:

@@ -18,10 +18,12 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Column, Table
 
-from whale_baselines.comparing import Row, compare_runs, run_folders
+from whale_baselines.comparing import Row, compare_runs, intervals_of, run_folders
 from whale_baselines.plan import Extent, Plan
 from whale_baselines.readiness import check_ready
-from whale_baselines.recipes import RunRecipe, differences, load_recipe, recipe_names
+from whale_baselines.recipe_files import recipe_names
+from whale_baselines.recipes import RunRecipe, differences, load_recipe
+from whale_baselines.run_recipe import seed_folders
 from whale_baselines.status import Status, status_of
 from whale_bench.statistics import Score
 from whale_envs.errors import UsageError
@@ -40,8 +42,12 @@ def print_recipes() -> None:
 
 
 def print_differences(a: RunRecipe, b: RunRecipe) -> None:
+    found = differences(a, b)
+    if not found:
+        Console().print(f"{a.name} and {b.name} do not differ", markup=False, highlight=False)
+        return
     table = Table("", a.name, b.name)
-    for key, (left, right) in differences(a, b).items():
+    for key, (left, right) in found.items():
         table.add_row(key, *("not set" if side is None else str(side) for side in (left, right)))
     Console().print(table)
 
@@ -56,6 +62,8 @@ def print_plan(plan: Plan, *, as_json: bool) -> None:
     title = f"{plan.recipe}{LABEL if plan.simulated else ''}: nothing has run"
     console.print(_plan_table(plan, title))
     console.print(_phases(plan), markup=False, highlight=False)
+    if plan.simulated:
+        return
     if plan.device_seconds is None:
         console.print(
             f"{plan.device}-hours are not known: nobody has published what a rollout takes here; "
@@ -78,12 +86,17 @@ def print_readiness(recipe: RunRecipe) -> None:
         Console(soft_wrap=True).print(f"Not here: {error}", markup=False, highlight=False)
 
 
-def print_status(folder: Path, *, watch: bool, as_json: bool) -> None:
-    """Where a run stands; with `watch`, until it is finished."""
-    if as_json:
-        _write_json(status_of(folder))
-        return
+def print_status(place: Path, *, watch: bool, as_json: bool) -> None:
+    """Where a run stands, or each of those of several seeds; with `watch`, until it is finished."""
+    for folder in seed_folders(place):
+        _print_status(folder, watch=watch, as_json=as_json)
+
+
+def _print_status(folder: Path, *, watch: bool, as_json: bool) -> None:
     status = status_of(folder)
+    if as_json:
+        _write_json(status)
+        return
     if not watch:
         Console().print(_status_table(status))
         return
@@ -101,7 +114,7 @@ def print_comparison(places: Sequence[Path], *, as_json: bool) -> None:
         _write_json(rows)
         return
     table = Table(
-        Column("recipe, seeds", overflow="fold", min_width=20),
+        Column("recipe", overflow="fold", min_width=20),
         *(Column(name, no_wrap=True) for name in ("dev", "selected on dev", "best on test")),
         Column("rollouts\nE, I", no_wrap=True),
         box=None,
@@ -111,7 +124,7 @@ def print_comparison(places: Sequence[Path], *, as_json: bool) -> None:
         lengths = (row.median_steps, row.median_iterations)
         phases = ", ".join("none" if median is None else f"{median:g}" for median in lengths)
         table.add_row(
-            f"{row.recipe}, {len(row.seeds)}{LABEL if row.simulated else ''}",
+            f"{row.recipe}, {_seeds(row)}{LABEL if row.simulated else ''}",
             *(_score(score, "\n") for score in (row.dev, row.selected_on_dev, row.best_on_test)),
             f"{row.budget:,.0f}\n{phases}",
         )
@@ -121,12 +134,15 @@ def print_comparison(places: Sequence[Path], *, as_json: bool) -> None:
 
 
 def _notes(rows: Sequence[Row]) -> str:
-    over = "seeds" if any(len(row.seeds) > 1 for row in rows) else "examples"
     return (
-        f"Scores of the agent that dev selects: on dev, then on test; 95% intervals over {over}. "
+        f"Scores of the agent that dev selects: on dev, then on test. 95% intervals: {intervals_of(rows)}. "
         "'Best on test' is chosen on test, as the paper's is. E, I: median lengths of phases, in steps and "
         "iterations."
     )
+
+
+def _seeds(row: Row) -> str:
+    return f"seed {row.seeds[0]}" if len(row.seeds) == 1 else f"{len(row.seeds)} seeds"
 
 
 def _plan_table(plan: Plan, title: str) -> Table:
@@ -153,6 +169,8 @@ def _plan_table(plan: Plan, title: str) -> Table:
     both("rollouts: smoke, at most", lambda _e: "not counted", lambda e: e.smoke)
     both("rollouts: dev", lambda _e: "not counted", lambda e: e.dev)
     both("rollouts: test", lambda _e: "not counted", lambda e: e.test)
+    if plan.simulated:
+        return table
     both("sampled tokens, at most", lambda _e: "", plan.tokens)
     both(f"{plan.device}-hours", lambda _e: "", plan.hours)
     both("proposer, US dollars", lambda _e: "", plan.usd)
@@ -202,7 +220,9 @@ def _status_table(status: Status) -> Table:
 
 def _status_rows(status: Status) -> Iterator[tuple[str, str]]:
     phase = {"train": "weight", "search": "search", None: "not begun"}[status.phase]
-    yield "state", "finished" if status.finished else "to be gone on with, or running"
+    yield "state", "finished" if status.finished else "running, or to be gone on with (`resume`)"
+    if not status.finished:
+        yield "last written", f"{status.quiet_seconds:,.0f} s ago"
     yield "cycle", str(status.cycle)
     yield "phase", f"{phase}, {status.moves_in_phase} moves"
     yield "signal", "none" if status.signal is None else f"{status.signal:.1%}, best {status.best_signal:.1%}"

@@ -1,16 +1,19 @@
-"""Runs of recipes side by side: seeds of one recipe are one row, with an interval over the seeds.
+"""Runs of recipes side by side: seeds of one recipe are one row, with an interval.
 
     rows = compare_runs(run_folders([Path("runs/whale"), Path("runs/stagewise")]))
-    rows[0].selected_on_dev
+    rows[0].selected_on_dev, rows[0].interval_over
 
-With one seed the interval is that over the examples of test, and says nothing about another seed.
+With one seed the interval is that over examples, and says nothing about another seed. With several it is over
+seeds and examples, see `over_seeds`.
 
 Not covered: tests of significance between two runs, see `whale-bench compare`.
 """
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
+from typing import Literal
 
 import msgspec
 
@@ -29,6 +32,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     recipe: str
     simulated: bool
     seeds: tuple[int, ...]
+    interval_over: Literal["examples", "seeds and examples"]
+    """What the intervals of the scores are over."""
     folders: tuple[str, ...]
     budget: float
     """Rollouts charged outside test, mean over the seeds."""
@@ -43,16 +48,15 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run_folders(places: Sequence[Path]) -> list[Path]:
-    """The runs in these folders: a folder that is one, or those that it holds.
+    """The runs in these folders: a folder that is one, or those that it or folders of seeds in it hold.
 
     Raises:
         UsageError: there is none in one of them.
     """
     found = []
     for place in places:
-        inside = (
-            [place] if (place / FILE).exists() else sorted(path.parent for path in place.glob(f"*/{FILE}"))
-        )
+        below = (path.parent for depth in ("*", "*/*") for path in place.glob(f"{depth}/{FILE}"))
+        inside = [place] if (place / FILE).exists() else sorted(below)
         if not inside:
             raise UsageError(f"{place} holds no run of a recipe")
         found += inside
@@ -72,6 +76,13 @@ def compare_runs(folders: Sequence[Path]) -> list[Row]:
     return [_row(name, runs) for name, runs in groups.items()]
 
 
+def intervals_of(rows: Sequence[Row]) -> str:
+    """What the intervals of these rows are over, for people."""
+    if len({row.interval_over for row in rows}) > 1:
+        return "over examples where there is one seed, over seeds and examples where there are several"
+    return f"over {rows[0].interval_over}"
+
+
 def _row(name: str, runs: Sequence[tuple[RunRecipe, Path, History]]) -> Row:
     seeds = tuple(recipe.recipe.seed for recipe, _, _ in runs)
     if len(set(seeds)) < len(seeds):
@@ -88,19 +99,35 @@ def _row(name: str, runs: Sequence[tuple[RunRecipe, Path, History]]) -> Row:
         recipe=name,
         simulated=runs[0][0].simulated,
         seeds=seeds,
+        interval_over="examples" if len(runs) == 1 else "seeds and examples",
         folders=tuple(str(folder) for _, folder, _ in runs),
         budget=sum(outcome.budget for outcome in found) / max(1, len(found)),
-        dev=_over_seeds([outcome.selected.score for outcome in outcomes if outcome], len(runs)),
-        selected_on_dev=_over_seeds([outcome.selected_on_dev for outcome in outcomes if outcome], len(runs)),
-        best_on_test=_over_seeds([outcome.best_on_test for outcome in outcomes if outcome], len(runs)),
+        dev=_of_all([outcome.selected.score for outcome in outcomes if outcome], len(runs)),
+        selected_on_dev=_of_all([outcome.selected_on_dev for outcome in outcomes if outcome], len(runs)),
+        best_on_test=_of_all([outcome.best_on_test for outcome in outcomes if outcome], len(runs)),
         median_steps=median(by_kind["train"]) if by_kind["train"] else None,
         median_iterations=median(by_kind["search"]) if by_kind["search"] else None,
     )
 
 
-def _over_seeds(scores: Sequence[Score | None], runs: int) -> Score | None:
+def over_seeds(scores: Sequence[Score]) -> Score:
+    """The mean of several seeds' scores on the same examples, with an interval over seeds and examples.
+
+    Either side of the interval is the root of two squares: of that over the seeds' means, and of the mean of
+    that over each seed's examples. Scores on the same examples are correlated, nobody knows how much, and the
+    error of a mean is never more than the mean of the errors: so it covers at least 95%.
+    """
+    if len(scores) == 1:
+        return scores[0]
+    seeds = score_of([score.mean for score in scores])
+    mean = seeds.mean
+    below = math.hypot(mean - seeds.low, fmean(score.mean - score.low for score in scores))
+    above = math.hypot(seeds.high - mean, fmean(score.high - score.mean for score in scores))
+    stderr = math.hypot(seeds.stderr, fmean(score.stderr for score in scores))
+    return Score(mean, stderr, max(0.0, mean - below), min(1.0, mean + above))
+
+
+def _of_all(scores: Sequence[Score | None], runs: int) -> Score | None:
     """Over all seeds, or None: a mean of those that are there would be another number."""
     there = [score for score in scores if score is not None]
-    if len(there) < runs or not there:
-        return None
-    return there[0] if runs == 1 else score_of([score.mean for score in there])
+    return over_seeds(there) if there and len(there) == runs else None

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from whale_baselines.chart import STYLES, Curve, chart
-from whale_baselines.comparing import Row, compare_runs, run_folders
+from whale_baselines.comparing import Row, compare_runs, intervals_of, run_folders
 from whale_baselines.crossplay import matrix_of
 from whale_baselines.crossplay_page import heat_map, style
 from whale_baselines.curves import CrossPlay, budget_curve, spent
@@ -103,8 +103,8 @@ def _body(rows: Sequence[Row], curves: Sequence[Curve], title: str) -> Iterator[
     yield "</ul>"
     yield "<h2>Selected on dev</h2>"
     yield (
-        '<p class="note">95% intervals: over seeds where there are several, else over examples. The score on '
-        "dev is the best of several on the same examples, so it is too high; that on test is not.</p>"
+        f'<p class="note">95% intervals: {intervals_of(rows)}. The score on dev is the best of several on '
+        "the same examples, so it is too high; that on test is not.</p>"
     )
     yield '<div class="scroll" tabindex="0" role="region" aria-label="Selected on dev"><table><thead><tr>'
     yield '<th scope="col">Recipe</th>'

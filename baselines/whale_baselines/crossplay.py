@@ -52,10 +52,12 @@ async def crossplay(folder: Path, *, progress: Progress = no_progress) -> CrossP
         InfrastructureError: rollouts are missing; the same call goes on.
     """
     recipe, history = recipe_in(folder), History(folder, readonly=True)
-    plan = recipe.eval_plan("dev", recipe.dev.samples)
     points = [point for point in history.points if point.split == "dev"]
-    if recipe.simulated or not points:
-        raise UsageError(f"{folder} has no evaluation of a real model yet")
+    if recipe.simulated:
+        raise UsageError(f"{folder} is simulated: there are no weights to play")
+    if not points:
+        raise UsageError(f"{folder} has no evaluation yet")
+    plan = recipe.eval_plan("dev", recipe.dev.samples)
     weights = [
         one for one in dict.fromkeys(p.weights_id for p in points) if _name(recipe, folder, one, history)
     ]

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from whale_baselines.explain import training_bytes
-from whale_baselines.recipes import RunRecipe, recipe_names
+from whale_baselines.recipe_files import recipe_names
+from whale_baselines.recipes import RunRecipe
 from whale_bench.models.folder import model_folder
 from whale_envs.errors import UsageError
 

@@ -13,14 +13,12 @@
 every file, so that a misspelt one is never a default. Two methods of a domain share its base and differ
 in a few lines, and these lines are all that differs between their runs.
 
-Not covered: running one (`alternate.py`), and what it takes (`plan.py`).
+Not covered: where they stand (`recipe_files.py`), running one (`alternate.py`), what it takes (`plan.py`).
 """
 
 import hashlib
-import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -28,6 +26,7 @@ import msgspec
 
 from whale_baselines.recipe import Recipe as TrainerRecipe
 from whale_baselines.recipe import recipe_of
+from whale_baselines.recipe_files import read_recipe
 from whale_baselines.schedule import Schedule, steps_per_epoch
 from whale_baselines.search.recipe import SearchRecipe
 from whale_baselines.search.sources import clean, source_id
@@ -124,18 +123,13 @@ class RunRecipe:
         return schedule_of(self.schedule, per_epoch, costs)
 
 
-def recipe_names() -> list[str]:
-    """Every shipped recipe, in order; bases that are no method by themselves are left out."""
-    return sorted(name for name, _ in _walk(_shipped(), "") if not name.endswith("/base"))
-
-
 def load_recipe(name: str) -> RunRecipe:
     """The recipe of that name or in that file.
 
     Raises:
         UsageError: there is none, it cannot be read, or it says what cannot be.
     """
-    place, content = _read(name)
+    place, content = read_recipe(name)
     tables = _merged(name, place, content, 0)
     try:
         return _resolved(name, tables)
@@ -159,6 +153,16 @@ def differences(a: RunRecipe, b: RunRecipe) -> dict[str, tuple[Any, Any]]:
         key: (left.get(key), right.get(key))
         for key in sorted(left.keys() | right.keys())
         if left.get(key) != right.get(key)
+    }
+
+
+def decisive(a: RunRecipe, b: RunRecipe) -> dict[str, tuple[Any, Any]]:
+    """Those of `differences` that make it another run; the text of a harness file is not among them."""
+    no_matter = {f"agent.{name}" for name in (*_NO_MATTER, "harness")}
+    return {
+        key: both
+        for key, both in differences(a, b).items()
+        if key not in no_matter and not key.startswith("estimate.")
     }
 
 
@@ -231,7 +235,7 @@ def _merged(name: str, place: Path, content: dict[str, Any], depth: int) -> dict
     _check_keys(name, content)
     below: dict[str, dict[str, Any]] = {}
     if (base := content.get("base")) is not None:
-        below = _merged(base, *_read(base), depth + 1)
+        below = _merged(base, *read_recipe(base), depth + 1)
     above = {key: value for key, value in content.items() if key != "base"}
     if isinstance(harness := above.get("agent", {}).get("harness"), str):
         above["agent"] = above["agent"] | {"harness": str(place.parent / harness)}
@@ -266,35 +270,8 @@ def _check_keys(name: str, content: Mapping[str, Any]) -> None:
                 raise UnknownNameError(f"key in {place}, [{key}]:", field, known[key], most=30)
 
 
-def _read(name: str) -> tuple[Path, dict[str, Any]]:
-    """(where it stands, what is in it)."""
-    if name.endswith(".toml"):
-        path = Path(name)
-    else:
-        known = dict(_walk(_shipped(), ""))
-        if name not in known:
-            raise UnknownNameError("recipe", name, recipe_names(), most=100)
-        path = known[name]
-    try:
-        return path, tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path}: cannot be read: {error}") from error
-
-
 def _file_id(path: Path) -> str:
     try:
         return source_id(clean(path.read_text(encoding="utf-8")))
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: cannot be read: {error}") from error
-
-
-def _shipped() -> Path:
-    return Path(str(files("whale_baselines") / "recipes"))
-
-
-def _walk(folder: Path, prefix: str) -> Iterator[tuple[str, Path]]:
-    for entry in folder.iterdir():
-        if entry.is_dir():
-            yield from _walk(entry, f"{prefix}{entry.name}/")
-        elif entry.name.endswith(".toml"):
-            yield prefix + entry.name.removesuffix(".toml"), entry

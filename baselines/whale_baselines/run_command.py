@@ -22,7 +22,7 @@ from whale_baselines.history import FILE, History, Made, Point
 from whale_baselines.plan import plan_of
 from whale_baselines.readiness import check_ready
 from whale_baselines.recipes import RunRecipe
-from whale_baselines.run_recipe import OpenOperators, recipe_in, run_recipe
+from whale_baselines.run_recipe import OpenOperators, recipe_in, run_recipe, seed_folders
 from whale_baselines.tracking import Trackers
 from whale_envs.errors import UsageError
 
@@ -41,10 +41,20 @@ def run_seeds(recipe: RunRecipe, out: Path | None, *, seeds: int = 1, log: Seque
     """
     if out is None:
         raise UsageError("a run needs a folder: --out FOLDER")
+    _check_place(out, seeds)
     for number in range(seeds):
         seeded = recipe.with_seed(recipe.recipe.seed + number)
         folder = out / f"seed-{seeded.recipe.seed}" if seeds > 1 else out
         _run(seeded, folder, operators_of(seeded), log)
+
+
+def _check_place(out: Path, seeds: int) -> None:
+    """Refuses a run inside a run's folder, and one beside the folders of seeds."""
+    if seeds > 1 and (out / "run.toml").exists():
+        raise UsageError(f"{out} holds one run: {seeds} seeds need another folder, with one in it for each")
+    if seeds == 1 and seed_folders(out) != [out]:
+        names = ", ".join(folder.name for folder in seed_folders(out))
+        raise UsageError(f"{out} holds the runs {names}: give --seeds, one of those folders, or another one")
 
 
 def resume(place: Path, *, log: Sequence[str] = ()) -> None:
@@ -53,8 +63,7 @@ def resume(place: Path, *, log: Sequence[str] = ()) -> None:
     Raises:
         UsageError: there is none.
     """
-    inside = sorted(path.parent for path in place.glob("*/run.toml"))
-    for folder in inside if inside and not (place / "run.toml").exists() else [place]:
+    for folder in seed_folders(place):
         recipe = recipe_in(folder)
         _run(recipe, folder, operators_of(recipe), log)
 
@@ -83,6 +92,7 @@ def operators_of(recipe: RunRecipe) -> OpenOperators:
 
 def _run(recipe: RunRecipe, folder: Path, operators: OpenOperators, log: Sequence[str]) -> None:
     check_ready(recipe)
+    finished = (folder / "summary.json").exists()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with (
         Trackers(log, folder) as trackers,
@@ -103,6 +113,8 @@ def _run(recipe: RunRecipe, folder: Path, operators: OpenOperators, log: Sequenc
             recipe, folder, operators=operators, report=report, progress=progress, explained=explained
         )
         asyncio.run(running)
+    if finished:
+        _out().print(f"{folder}: was finished, nothing was left to do")
 
 
 def _reporter(

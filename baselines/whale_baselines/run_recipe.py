@@ -37,7 +37,7 @@ from whale_baselines.alternate import (
 from whale_baselines.curves import outcome_of, phase_lengths
 from whale_baselines.history import Harness, History, Pair
 from whale_baselines.play import Progress, no_progress
-from whale_baselines.recipes import RunRecipe, recipe_from_tables
+from whale_baselines.recipes import RunRecipe, decisive, recipe_from_tables
 from whale_bench.ledger import Ledger
 from whale_bench.plan import check_same
 from whale_bench.store import ADDRESSES, RunStore, write_whole
@@ -46,6 +46,9 @@ from whale_envs.errors import UsageError
 
 KIND = "recipe"
 """In run.toml, of runs that were made here."""
+
+_MOST_TOLD = 3
+"""Settings that a refusal names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +151,12 @@ def recipe_in(folder: Path) -> RunRecipe:
     return recipe_of_run(RunStore.open(folder).settings, folder)
 
 
+def seed_folders(place: Path) -> list[Path]:
+    """The folder itself where it is a run's or nothing, else the runs that it holds, one a seed."""
+    inside = sorted(path.parent for path in place.glob("*/run.toml"))
+    return inside if inside and not (place / "run.toml").exists() else [place]
+
+
 def recipe_of_run(settings: dict[str, Any], folder: Path) -> RunRecipe:
     """The recipe that a run's settings hold; h0 is the folder's copy, servers are where they were last.
 
@@ -167,8 +176,14 @@ def recipe_of_run(settings: dict[str, Any], folder: Path) -> RunRecipe:
 
 def _check_recipe(recipe: RunRecipe, folder: Path) -> None:
     found = recipe_in(folder)
-    if found.recipe_id != recipe.recipe_id:
-        raise UsageError(f"{folder} holds a run of {found.name} with other settings than {recipe.name}")
+    if found.recipe_id == recipe.recipe_id:
+        return
+    told = [f"{key} is {was!r} there and {now!r} here" for key, (was, now) in decisive(found, recipe).items()]
+    more = f"; and {len(told) - _MOST_TOLD} more" if len(told) > _MOST_TOLD else ""
+    raise UsageError(
+        f"{folder} holds a run of {found.name} with other settings than {recipe.name}: "
+        f"{'; '.join(told[:_MOST_TOLD]) or 'its harness file is another one'}{more}"
+    )
 
 
 def _open_store(recipe: RunRecipe, folder: Path, opened: Opened) -> RunStore:

@@ -8,6 +8,7 @@ Reads the folder only, so it can look at a run that another process is writing.
 Not covered: how well the run does, see `curves.py`.
 """
 
+import time
 from pathlib import Path
 
 import msgspec
@@ -19,6 +20,9 @@ from whale_baselines.run_recipe import recipe_of_run
 from whale_baselines.schedule import Kind, current_phase, signals_of
 from whale_bench.ledger import Ledger
 from whale_bench.store import RunStore
+
+_GROWING = ("run.toml", "rollouts-*.jsonl", "history.jsonl", "ledger.sqlite", "ledger.sqlite-wal")
+"""Files of a run that its moves write to."""
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +52,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     """Best score on dev so far."""
     seconds: float
     """Spent on moves."""
+    quiet_seconds: float
+    """Since anything of it was last written: few while it runs, but for a long update or a session."""
     seconds_left: float | None
     """If later moves take as long as those so far, for the longest run that the schedule allows."""
 
@@ -85,8 +91,14 @@ def status_of(folder: Path) -> Status:
         in_history=sum(made.rollouts for made in moves),
         dev=None if outcome is None else outcome.selected.score.mean,
         seconds=sum(made.seconds for made in moves),
+        quiet_seconds=_quiet_seconds(folder),
         seconds_left=0.0 if finished else _seconds_left(history, plan_of(recipe).most),
     )
+
+
+def _quiet_seconds(folder: Path) -> float:
+    files = (path for pattern in _GROWING for path in folder.glob(pattern))
+    return max(0.0, time.time() - max((path.stat().st_mtime for path in files), default=0.0))
 
 
 def _seconds_left(history: History, most: Extent) -> float | None:

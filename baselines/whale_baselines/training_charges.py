@@ -27,18 +27,21 @@ _PREFIX = "train:"
 
 def reserve(ledger: Ledger, step: int) -> int:
     """Announces the update of a step; the number of the attempt."""
-    return ledger.reserve(f"{_PREFIX}{step}", PURPOSE)
+    key = f"{_PREFIX}{step}"
+    return ledger.reserve(key, PURPOSE, again=key in ledger.settled_keys())
 
 
 def settle(ledger: Ledger, attempt: int, line: dict[str, Any]) -> None:
-    """Charges a finished step.
+    """Charges a finished step, once; one that was made anew after its charge counts as executed.
 
     Args:
         ledger: of the run.
         attempt: of `reserve`.
         line: the step's metrics, with its seconds of sampling and training.
     """
-    ledger.settle(f"{_PREFIX}{line['step']}", attempt, charge_of_step(line))
+    key = f"{_PREFIX}{line['step']}"
+    close = ledger.repeat if key in ledger.settled_keys() else ledger.settle
+    close(key, attempt, charge_of_step(line))
 
 
 def repeat(ledger: Ledger, line: dict[str, Any]) -> None:
@@ -56,7 +59,7 @@ def settle_earlier(ledger: Ledger, folder: Path, state: TrainingState) -> None:
     for other, attempt in waiting.items():
         ledger.interrupt(other, attempt, Charge())
     beside = folder / STATE / METRICS
-    if state.step and key not in ledger.settled_keys():
+    if state.step and (finished is not None or key not in ledger.settled_keys()):
         attempt = ledger.reserve(key, PURPOSE) if finished is None else finished
         settle(ledger, attempt, json.loads(beside.read_text()))
 

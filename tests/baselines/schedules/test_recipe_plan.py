@@ -3,7 +3,8 @@
 import pytest
 from runs import recipe_in
 from whale_baselines.plan import plan_of, with_rates
-from whale_baselines.recipes import load_recipe, recipe_names
+from whale_baselines.recipe_files import recipe_names
+from whale_baselines.recipes import load_recipe
 
 MAIN = ("search_qa", "math_python", "chess_puzzles")
 

@@ -3,7 +3,8 @@
 import pytest
 from runs import recipe_in
 from whale_baselines.filters import filtered
-from whale_baselines.recipes import differences, load_recipe, recipe_names
+from whale_baselines.recipe_files import recipe_names
+from whale_baselines.recipes import differences, load_recipe
 from whale_baselines.settings import FilterSettings
 
 from whale_envs import DOMAINS, SPLITS
