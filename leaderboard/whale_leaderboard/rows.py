@@ -91,10 +91,11 @@ def read_rollout(line: bytes) -> Rollout:
         raise ValueError(f"would take {weight:,} bytes of memory, at most {MOST_WEIGHT:,} are allowed")
     try:
         row: Rollout = _decode(line)
+        # As our encoder writes it no name stands twice; only what is written otherwise is looked through.
+        as_written = _encode(_decode_plain(line)) == line
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"is no rollout: {error}") from error
-    # As our encoder writes it no name stands twice; only what is written otherwise is looked through.
-    if _encode(_decode_plain(line)) != line and (name := doubled(line)) is not None:
+    if not as_written and (name := doubled(line)) is not None:
         raise ValueError(f"has the name {name!r:.80} twice in one object")
     return row
 

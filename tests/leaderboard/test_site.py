@@ -345,7 +345,9 @@ def test_with_an_address_the_feeds_links_are_whole(site: Path, shelf: Path, tmp_
     assert "feed_url" not in json.loads((site / "feed.json").read_text())
 
 
-@pytest.mark.parametrize("url", ["board", "ftp://x/y", "https://", "https://x/y?z=1", "javascript:1"])
+@pytest.mark.parametrize(
+    "url", ["board", "ftp://x/y", "https://", "https://x/y?z=1", "http://[x", "javascript:1"]
+)
 def test_what_is_no_address_of_a_site(url: str) -> None:
     with pytest.raises(UsageError, match="address"):
         check_url(url)

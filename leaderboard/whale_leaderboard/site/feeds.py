@@ -30,8 +30,7 @@ def check_url(url: str) -> str:
     Raises:
         UsageError: it is no address of a folder on the web.
     """
-    parts = urlsplit(url)
-    if url and (parts.scheme not in ("http", "https") or not parts.netloc or parts.query or parts.fragment):
+    if url and not _is_folder(url):
         raise UsageError(f"the site's address is http(s)://HOST/FOLDER, got {url!r}")
     return url if not url or url.endswith("/") else f"{url}/"
 
@@ -61,6 +60,14 @@ def write_feeds(
     }
     text = json.dumps(feed, indent=1, ensure_ascii=False)
     (folder / JSON).write_text(f"{text}\n", encoding="utf-8", newline="\n")
+
+
+def _is_folder(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.netloc) and not parts.query + parts.fragment
 
 
 def _item(one: Submission, date: str, url: str) -> dict[str, Any]:
