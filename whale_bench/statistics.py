@@ -163,7 +163,9 @@ def sign_flip(differences: Sequence[float], *, seed: int = 0) -> PValue:
     return PValue((as_large + 1) / (SIGN_FLIP_DRAWS + 1), exact=False)
 
 
-def signings(differences: Sequence[int]) -> tuple["np.ndarray[Any, Any]", "np.ndarray[Any, Any]"]:
+def signings(
+    differences: "Sequence[int] | np.ndarray[Any, Any]",
+) -> tuple["np.ndarray[Any, Any]", "np.ndarray[Any, Any]"]:
     """(sums, chances): every sum of whole numbers under random signs, ascending, and how likely it is.
 
     Exact at any number of them, for only how many of one size are plus matters.
@@ -172,20 +174,22 @@ def signings(differences: Sequence[int]) -> tuple["np.ndarray[Any, Any]", "np.nd
     >>> sums.tolist(), chances.tolist()
     ([-2, 0, 2], [0.25, 0.5, 0.25])
     """
-    sizes = Counter(abs(d) for d in differences if d)
+    counts = np.bincount(np.abs(np.asarray(differences, np.int64)))
     plus = np.ones(1)
     """Probability of each sum of those that are taken with a plus."""
-    for size, n in sorted(sizes.items()):
-        chances = np.zeros(size * n + 1)
-        chances[::size] = _of_plus(n)
-        plus = np.convolve(plus, chances)
+    for size, n in enumerate(counts[1:].tolist(), start=1):
+        if n:
+            plus = np.convolve(plus, _of_plus(size, n))
     return 2 * np.arange(len(plus)) - (len(plus) - 1), plus
 
 
-@lru_cache(maxsize=1024)
-def _of_plus(n: int) -> tuple[float, ...]:
-    """Chance that k of n signs are plus, for every k."""
-    return tuple(math.comb(n, k) / 2**n for k in range(n + 1))
+@lru_cache(maxsize=4096)
+def _of_plus(size: int, n: int) -> "np.ndarray[Any, Any]":
+    """Chance of each sum of those of n numbers of this size that are taken with a plus."""
+    chances = np.zeros(size * n + 1)
+    chances[::size] = [math.comb(n, k) / 2**n for k in range(n + 1)]
+    chances.setflags(write=False)
+    return chances
 
 
 def t_quantile(df: int) -> float:

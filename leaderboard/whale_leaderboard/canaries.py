@@ -1,25 +1,29 @@
-"""Canaries on an entry: models that copy what they are shown, and responses judged by other answers.
+"""Canaries on an entry: what its harness can be heard to give away, in every domain.
 
     for finding in canaries(entry, seconds=600.0): ...
 
-The parrots of `whale_bench.harness.canaries` play test examples that the bundle's digest chooses under the
-entry's harness, in a process of its own, and under h0: one that does better under the entry's was told. The
-entry's own responses are judged against the answers of other test examples. Both refuse the entry; each sings
-by chance once in ten thousand entries.
+The entry's own responses are judged against the answers of other test examples, and its prompts are searched
+for answers that nothing had shown. The parrots of `whale_bench.harness.canaries` play test examples that the
+bundle's digest chooses under the entry's harness, in a process of its own, and under h0: one that does better
+under the entry's was told; in SearchQA, where the context is meant to hold the answer, only those play that
+name several answers. All refuse the entry; each sings by chance once in ten thousand entries.
 
 Not covered: own agents, whose harness is in no bundle; h0 as it ships.
 """
 
 import asyncio
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
+from itertools import islice
+from typing import overload
 
 import msgspec
 
 from whale_bench.harness.canaries import parrot_canary, parrot_hits, permuted_gold
 from whale_bench.harness.host import load_harness, shipped_harnesses
 from whale_bench.harness.parrots import PARROTS
+from whale_bench.harness.whispers import whispered_gold
 from whale_bench.records import Rollout
 from whale_envs import ExampleSet
 from whale_envs.errors import HarnessFileError
@@ -33,10 +37,10 @@ EXAMPLES = 64
 """Test examples that the parrots play."""
 
 MOST_RESPONSES = 1_024
-"""Test rollouts that are judged by other answers, evenly over the split."""
+"""Test rollouts that are judged by other answers, and searched for their own, evenly over the split."""
 
 _LONGEST = 2**20
-"""Bytes of a rollout's line above which its response is left out."""
+"""Bytes of a rollout's line above which it is left out."""
 
 
 def canaries(entry: Entry, *, seconds: float, say: Say = lambda _what, _count: None) -> Iterator[Finding]:
@@ -47,16 +51,21 @@ def canaries(entry: Entry, *, seconds: float, say: Say = lambda _what, _count: N
         seconds: most wall time that the parrots may take.
         say: told how far it is.
     """
-    found = permuted_gold(_responses(entry), list(entry.examples), profile=entry.manifest.profile, name=TEST)
+    chosen, examples = _Chosen(entry), list(entry.examples)
+    responses = [msgspec.structs.replace(row, segments=()) for row in chosen]
+    found = permuted_gold(responses, examples, profile=entry.manifest.profile, name=TEST)
     if found is not None:
         yield _finding("permuted_gold", TEST, found.message)
     manifest = entry.manifest
-    if manifest.own_agent or manifest.domain not in PARROTS:
+    if manifest.own_agent:
         return
     name = f"harnesses/{manifest.harness_id.removeprefix('sha256:')}.py"
     source = entry.bundle.read(name, MOST_HARNESS).decode("utf-8", "replace")
     if source == shipped_harnesses()[manifest.domain]:
         return
+    found = whispered_gold(chosen, examples, name=name, source=source)
+    if found is not None:
+        yield _finding("whispered_gold", name, found.message)
     say("parrots", 0)
     yield from asyncio.run(_parrots(entry, name, source, seconds))
 
@@ -67,7 +76,9 @@ async def _parrots(entry: Entry, name: str, source: str, seconds: float) -> list
     examples = ExampleSet([e for e in entry.examples if e.id in chosen], name=entry.examples.name)
     try:
         async with asyncio.timeout(seconds):
-            reference = await parrot_hits(load_harness(domain), domain, examples, marked=True)
+            reference = None
+            if domain in PARROTS:
+                reference = await parrot_hits(load_harness(domain), domain, examples, marked=True)
             found = await parrot_canary(source, domain, examples, name="harness.py", reference=reference)
     except TimeoutError:
         return [_finding("time", name, f"the parrots did not end within {seconds:g} s")]
@@ -84,14 +95,36 @@ def _chosen(digest: str, ids: tuple[str, ...]) -> frozenset[str]:
     )
 
 
-def _responses(entry: Entry) -> list[Rollout]:
-    """Test rollouts without what the model was shown and said, which is large and not judged."""
-    every = -(-len(entry.tested) // MOST_RESPONSES)
-    return [
-        msgspec.structs.replace(read_plain(line), segments=())
-        for number, line in entry.bundle.lines(TEST, MOST_ROLLOUT)
-        if number % every == 0 and len(line) <= _LONGEST
-    ]
+class _Chosen(Sequence[Rollout]):
+    """Some test rollouts, evenly over the split, each read when it is its turn, so that memory holds one."""
+
+    def __init__(self, entry: Entry) -> None:
+        self._bundle = entry.bundle
+        every = -(-len(entry.tested) // MOST_RESPONSES)
+        self._lines = [
+            number
+            for number, line in entry.bundle.lines(TEST, MOST_ROLLOUT)
+            if number % every == 0 and len(line) <= _LONGEST
+        ]
+
+    def __iter__(self) -> Iterator[Rollout]:
+        wanted = set(self._lines)
+        for number, line in self._bundle.lines(TEST, MOST_ROLLOUT):
+            if number in wanted:
+                yield read_plain(line)
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    @overload
+    def __getitem__(self, index: int) -> Rollout: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Rollout]: ...
+    def __getitem__(self, index: int | slice) -> Rollout | list[Rollout]:
+        places = range(len(self))[index]
+        if isinstance(places, range):
+            return [self[place] for place in places]
+        return next(islice(iter(self), places, None))
 
 
 def _finding(code: str, place: str, message: str) -> Finding:

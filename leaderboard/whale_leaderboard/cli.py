@@ -123,6 +123,9 @@ def build_command(
     level: Annotated[
         int, typer.Option(help="Verify at this level, 1 or 2, where no report is beside a bundle.")
     ] = 1,
+    url: Annotated[
+        str, typer.Option(help="Address that the site will have, for the links of its feeds.")
+    ] = "",
 ) -> None:
     """Build the site from a folder of submissions."""
     from whale_envs.errors import UsageError
@@ -131,7 +134,7 @@ def build_command(
     if level not in (1, 2):
         raise UsageError(f"a site is built at level 1 or 2, got {level}")
     with _able(), _progress() as say:
-        results = build(submissions, out, level=level, say=say)
+        results = build(submissions, out, level=level, url=url, say=say)
     typer.echo(f"{out / 'index.html'}: {len(results['entries'])} entries in {len(results['tracks'])} tracks")
 
 

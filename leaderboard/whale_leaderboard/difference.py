@@ -3,7 +3,8 @@
     for line in differences(Path("a.tar.gz"), Path("b.tar.gz")): print(line)
 
 Both are verified at level 1 first. Then: what the manifests say, settings of the test runs, harness sources
-as a unified diff, accounts, and the scores, compared on the same examples where these are the same.
+as a unified diff, accounts, and the scores, compared on the same examples where these are the same. Hidden
+characters are spelt out, for the lines go to a terminal.
 
 Not covered: single rollouts, which `whale-bench compare` and `whale-bench view` show.
 """
@@ -18,10 +19,14 @@ from whale_envs import UsageError
 from whale_leaderboard.archive import Bundle, open_bundle
 from whale_leaderboard.layout import MOST_HARNESS
 from whale_leaderboard.report import Finding, Refusal
+from whale_leaderboard.site.templates import plain
 from whale_leaderboard.textdiff import first_difference, unified
 from whale_leaderboard.wellformed import Entry, check
 
-_APART = ("files", "runs", "claim", "about")
+_APART = ("files", "runs", "claim", "about", "examples_id")
+"""Fields of a manifest that are said in other words, or follow from others."""
+_HASHES = ("settings_id",)
+"""Settings that differ wherever another one does."""
 _ACCOUNT = ("charged", "paper", "executed", "test")
 
 
@@ -31,21 +36,28 @@ def differences(a: Path, b: Path) -> Iterator[str]:
     Raises:
         UsageError: one of the two is no well-formed submission.
     """
+    return map(plain, _differences(a, b))
+
+
+def _differences(a: Path, b: Path) -> Iterator[str]:
     with open_bundle(a) as first, open_bundle(b) as second:
         before, after = _read(first, a), _read(second, b)
         yield from _fields("", before.manifest, after.manifest, _APART)
         yield from _fields("about.", before.manifest.about, after.manifest.about, ())
         old, new = before.runs[0].settings, after.runs[0].settings
         for name in sorted(old.keys() | new.keys()):
-            if old.get(name) != new.get(name) and name not in type(before.manifest).__struct_fields__:
-                yield f"run.toml {name}: {old.get(name)!r} -> {new.get(name)!r}"
+            told = name in type(before.manifest).__struct_fields__ or name in _HASHES
+            if old.get(name) != new.get(name) and not told:
+                yield f"run.toml {name}: {_shown(old.get(name))} -> {_shown(new.get(name))}"
         yield from _harness(before, after)
         for name in _ACCOUNT:
             counts = getattr(before.account, name), getattr(after.account, name)
             if counts[0] != counts[1]:
                 yield f"rollouts {name}: {counts[0]:,} -> {counts[1]:,}"
         yield f"mean@8: {before.score.mean:.4f} -> {after.score.mean:.4f}"
-        if before.manifest.examples_id == after.manifest.examples_id:
+        if before.manifest.examples_id != after.manifest.examples_id:
+            yield "their test examples differ, so that the scores cannot be compared"
+        else:
             found = paired(before.means, after.means)
             p = sign_flip(differences_of(before.means, after.means))
             yield (
@@ -71,10 +83,25 @@ def _fields(prefix: str, a: msgspec.Struct, b: msgspec.Struct, left_out: tuple[s
         old, new = getattr(a, name), getattr(b, name)
         if name in left_out or old == new:
             continue
-        if isinstance(old, str) and isinstance(new, str) and "\n" in old + new:
+        if isinstance(old, msgspec.Struct) and isinstance(new, msgspec.Struct):
+            yield from _fields(f"{prefix}{name}.", old, new, ())
+        elif isinstance(old, str) and isinstance(new, str) and "\n" in old + new:
             yield from _unified(f"{prefix}{name}", old, new)
         else:
-            yield f"{prefix}{name}: {old!r} -> {new!r}"
+            yield f"{prefix}{name}: {_shown(old)} -> {_shown(new)}"
+
+
+def _shown(value: object) -> str:
+    """A value on one line; nothing is "none" or "empty"."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:,.10g}"
+    if isinstance(value, tuple):
+        return ", ".join(map(_shown, value)) or "none"
+    return " ".join(str(value).split()) or "empty"
 
 
 def _harness(a: Entry, b: Entry) -> Iterator[str]:

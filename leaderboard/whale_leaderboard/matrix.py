@@ -15,6 +15,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from whale_leaderboard.naming import doubled
+
 CROSSPLAY = "crossplay.json"
 """Its place in a bundle."""
 OF_RUN = "crossplay/matrix.json"
@@ -75,6 +77,8 @@ def read_matrix(data: bytes) -> Matrix:
         matrix = msgspec.json.decode(data, type=Matrix)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"is no cross-play matrix: {error}") from error
+    if (name := doubled(data)) is not None:
+        raise ValueError(f"has the name {name!r:.80} twice in one object")
     rows, columns = len(matrix.weights), len(matrix.harnesses)
     if len(matrix.scores) != rows or any(len(row) != columns for row in matrix.scores):
         raise ValueError(f"has not a score of each of {rows} weights with each of {columns} harnesses")

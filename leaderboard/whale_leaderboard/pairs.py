@@ -12,6 +12,7 @@ Not covered: intervals, see `whale_bench.statistics.paired`.
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -26,10 +27,10 @@ def p_value(a: Sequence[float], b: Sequence[float]) -> float:
     whole = np.rint(eighths)
     if np.any(np.abs(eighths - whole) > 1e-9):
         return sign_flip(differences).value
-    return _exact(whole.astype(int).tolist())
+    return _exact(whole.astype(np.int64))
 
 
-def _exact(differences: Sequence[int]) -> float:
+def _exact(differences: "np.ndarray[Any, Any]") -> float:
     """P(|sum of ± differences| >= |their sum|), every signing alike."""
     sums, chances = signings(differences)
-    return min(1.0, math.fsum(chances[abs(sums) >= abs(sum(differences))]))
+    return min(1.0, math.fsum(chances[abs(sums) >= abs(int(differences.sum()))].tolist()))

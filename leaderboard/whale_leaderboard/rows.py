@@ -19,6 +19,7 @@ from whale_bench.records import Rollout, Segment, Step
 from whale_bench.store import outcome_of
 from whale_envs.core import Verdict
 from whale_leaderboard.layout import Charged
+from whale_leaderboard.naming import doubled
 
 MOST_CHARS = 256
 """Characters that one token may stand for, before its count cannot be true."""
@@ -77,20 +78,25 @@ _Rollout = _strict(
 )
 _decode = msgspec.json.Decoder(_Rollout).decode
 _decode_plain = msgspec.json.Decoder(Rollout).decode
+_encode = msgspec.json.Encoder().encode
 
 
 def read_rollout(line: bytes) -> Rollout:
     """The rollout of a line.
 
     Raises:
-        ValueError: it holds none, an unknown field, or a value that cannot be.
+        ValueError: it holds none, an unknown field, a name twice, or a value that cannot be.
     """
     if len(line) > _LIGHT and (weight := _weight(line)) > MOST_WEIGHT:
         raise ValueError(f"would take {weight:,} bytes of memory, at most {MOST_WEIGHT:,} are allowed")
     try:
         row: Rollout = _decode(line)
+        # As our encoder writes it no name stands twice; only what is written otherwise is looked through.
+        as_written = _encode(_decode_plain(line)) == line
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"is no rollout: {error}") from error
+    if not as_written and (name := doubled(line)) is not None:
+        raise ValueError(f"has the name {name!r:.80} twice in one object")
     return row
 
 

@@ -5,7 +5,8 @@ r"""Whether a Python result that differs from the recorded one does so because t
 
 What a program says of itself (the names that stand in it) counts for nothing. It is run again: beside the
 first run, in another life of the interpreter (other addresses), where clocks, dates and
-machine names are others and unseeded `random` draws from another distribution, and several times more. A
+machine names are others and unseeded `random` draws from another distribution, under other hash seeds (this
+interpreter has one alone, a server's programs may each have another), and several times more. A
 part of the output that is the same in all these runs has to be the same in the recorded one, too; parts that
 vary may differ, but in kind (a number, a word). Items of a displayed set or dict have no order:
 
@@ -18,8 +19,9 @@ A limit that was reached then and is not now is believed where the same program 
 a hundredth of the time, or a quarter of the memory. Where it is reached here and was not then, this
 machine is too slow or too small to say.
 
-Not covered: results of another version of Python or of a library, which differ as false ones do; numbers
-that a program draws and then prints, which could be any.
+Not covered: results of another version of Python or of a library, or of a network, which differ as false ones
+do; hash seeds where this machine lets no program start another; numbers that a program draws and then prints,
+which could be any.
 """
 
 import re
@@ -34,6 +36,9 @@ from whale_envs.sandbox import Limits, Sandbox
 
 AGAIN = 8
 """Further runs in the first interpreter before results count as equal."""
+
+SEEDS = 10
+"""Hash seeds beside the first run's; two names of a set keep one order under all in one case of 1,024."""
 
 LIMITS = ("timed_out", "memory", "output_limit", "crashed")
 _OF_MEMORY = ("memory", "crashed")
@@ -103,6 +108,24 @@ del _other_world
 """Run in a session before the program: what a program may read of the world is another one there."""
 
 
+RESEEDED = """
+import os, sys
+with open("reseeded.py", "w", encoding="utf-8", errors="surrogatepass") as file:
+    file.write({program!r})
+os.execve(sys.executable, [sys.executable, "-P", "reseeded.py"], os.environ | {{"PYTHONHASHSEED": "{seed}"}})
+"""
+"""A program that becomes another one under a hash seed of its own."""
+
+_ALL_BUT_LAST = """
+import contextlib, io
+for code in {codes!r}:
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(Exception):
+        exec(code, globals())
+del code, contextlib, io
+"""
+"""The programs that share their variables with the last one, unheard."""
+
+
 class Ran(NamedTuple):
     """A result as the environment reads it."""
 
@@ -158,6 +181,19 @@ class Trials:
         if recorded.status in LIMITS and await self._tight(codes, recorded, kept, timeout_s):
             return True
         async for result in self._runs(codes if kept else codes[-1:], kept, timeout_s):
+            seen.append(result)
+            if _one_of(recorded, seen):
+                return True
+        return recorded.ok and await self._reseeded(codes if kept else codes[-1:], recorded, seen, timeout_s)
+
+    async def _reseeded(self, codes: Sequence[str], recorded: Ran, seen: list[Ran], timeout_s: float) -> bool:
+        """Whether the result is one under another hash seed; `seen` grows."""
+        before = _ALL_BUT_LAST.format(codes=list(codes[:-1])) if len(codes) > 1 else ""
+        for seed in range(1, SEEDS + 1):
+            program = RESEEDED.format(program=before + codes[-1], seed=seed)
+            result = await self._run(self._real, [program], False, timeout_s)
+            if not result.ok:  # nothing may be started here, or it fails there
+                return False
             seen.append(result)
             if _one_of(recorded, seen):
                 return True

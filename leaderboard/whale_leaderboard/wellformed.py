@@ -37,6 +37,7 @@ from whale_leaderboard.layout import (
     Track,
 )
 from whale_leaderboard.matrix import CROSSPLAY, MOST_CROSSPLAY, read_matrix
+from whale_leaderboard.naming import doubled
 from whale_leaderboard.report import Finding, Refusal
 from whale_leaderboard.rows import difference, digest_of, read_rollout
 from whale_leaderboard.runs import Reader, Run, Say, Splits, examples_here
@@ -131,9 +132,13 @@ def check(bundle: Bundle, notes: list[Finding], say: Say = lambda _what, _count:
 
 def _read_manifest(raw: bytes) -> Manifest:
     try:
-        return msgspec.json.decode(raw, type=Manifest)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        manifest = msgspec.json.decode(raw, type=Manifest)
+        name = doubled(raw)
+    except (ValueError, RecursionError) as error:
         raise Refusal(1, "manifest", MANIFEST, f"is no manifest: {error}") from error
+    if name is not None:
+        raise Refusal(1, "manifest", MANIFEST, f"has the name {name!r:.80} twice in one object")
+    return manifest
 
 
 def _check_files(bundle: Bundle, manifest: Manifest, notes: list[Finding]) -> None:

@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from whale_leaderboard.accounting import BUDGETS, SIZES, Accountant
 from whale_leaderboard.cli import main
+from whale_leaderboard.difference import differences
 from whale_leaderboard.layout import Manifest, Track
 from whale_leaderboard.pairs import p_value
 from whale_leaderboard.ranking import paper_rows, rank, ranks
@@ -284,6 +285,18 @@ def test_rules_and_differences(plain: Path, chess: Path, command: Callable[..., 
     assert "rollouts charged: 0 -> 258" in shown.stdout
     assert "difference: " in shown.stdout
     assert command("diff", plain, plain).stdout.count("\n") == 2
+
+
+def test_a_difference_is_only_ever_text_on_a_terminal(plain: Path, tmp_path: Path) -> None:
+    """What a stranger's bundle says moves no cursor, and one field is one line."""
+    forger = Forger(plain, tmp_path / "other")
+    forger.manifest(lambda m: m["about"].update(agent="a\x1b[2J\u202eb", description="x\ry", parameters=2e9))
+    forger.manifest(lambda m: m["track"].update(size="5B"))
+    lines = list(differences(plain, forger.folder))
+    assert not re.search("[\x00-\x1f\u202e]", "".join(lines))
+    assert "about.agent: An agent -> a‹U+001B›[2J‹U+202E›b" in lines
+    assert "about.parameters: none -> 2,000,000,000" in lines
+    assert "track.size: unknown -> 5B" in lines
 
 
 def test_every_finding_and_every_track_is_documented() -> None:

@@ -21,7 +21,9 @@ from whale_leaderboard.results import read
 from whale_leaderboard.site import reading
 from whale_leaderboard.site.build import build
 from whale_leaderboard.site.chart import Series, draw
+from whale_leaderboard.site.feeds import check_url, write_feeds
 from whale_leaderboard.site.serve import SiteServer
+from whale_leaderboard.site.templates import Pages
 
 from whale_bench.models.base import Request
 from whale_bench.statistics import mean_at_k
@@ -326,6 +328,29 @@ def test_feeds_are_what_they_say(site: Path) -> None:
     )
     results = json.loads((site / "results.json").read_text())
     assert all((site / entry["page"]).is_file() for entry in results["entries"].values())
+
+
+def test_with_an_address_the_feeds_links_are_whole(site: Path, shelf: Path, tmp_path: Path) -> None:
+    found = read(shelf)
+    dates = {one.name: "2026-01-01T00:00:00Z" for one in found}
+    write_feeds(tmp_path, Pages(), found, dates, check_url("https://example.org/a/board"))
+    feed = json.loads((tmp_path / "feed.json").read_text())
+    root = ET.fromstring((tmp_path / "feed.xml").read_text())
+    links = [link.attrib["href"] for link in root.iter("{http://www.w3.org/2005/Atom}link")]
+    links += [feed["home_page_url"], *(item["url"] for item in feed["items"])]
+    for link in [*links, feed["feed_url"]]:
+        assert link.startswith("https://example.org/a/board/"), link
+        name = link.removeprefix("https://example.org/a/board/")
+        assert (site / name).is_file(), link
+    assert "feed_url" not in json.loads((site / "feed.json").read_text())
+
+
+@pytest.mark.parametrize(
+    "url", ["board", "ftp://x/y", "https://", "https://x/y?z=1", "http://[x", "javascript:1"]
+)
+def test_what_is_no_address_of_a_site(url: str) -> None:
+    with pytest.raises(UsageError, match="address"):
+        check_url(url)
 
 
 def test_the_server_gives_the_site_to_this_machine_alone(site: Path, tmp_path: Path) -> None:

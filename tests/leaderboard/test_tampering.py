@@ -148,6 +148,31 @@ def more_than_right(f: Forger) -> None:
     f.edit(TEST, 3, lambda row: row["verdict"].update(reward=1.5))
 
 
+def reward_twice(f: Forger) -> None:
+    """Whoever reads the first one reads another score; the digests are those of these bytes."""
+    lines = f.lines(TEST)
+    lines[2] = lines[2].replace(b'"verdict":{', b'"verdict":{"reward":1.0,', 1)
+    f.write(TEST, lines)
+
+
+def text_of_a_call_twice(f: Forger) -> None:
+    """Far down in it, and the first one is what an escape spells."""
+    lines = f.lines(TEST)
+    lines[2] = lines[2].replace(b'"text":', b'"te\\u0078t":"a1a2","text":', 1)
+    f.write(TEST, lines)
+
+
+def sample_with_a_name_twice(f: Forger) -> None:
+    lines = f.lines("runs/1/samples.jsonl")
+    lines[3] = b'{"domain":"math_python",' + lines[3][1:]
+    f.write("runs/1/samples.jsonl", lines)
+
+
+def matrix_with_a_name_twice(f: Forger) -> None:
+    path = f.folder / "crossplay.json"
+    path.write_bytes(path.read_bytes().replace(b'"mean":', b'"mean":0.9,"mean":', 1))
+
+
 def nested_without_end(f: Forger) -> None:
     lines = f.lines(TEST)
     lines[2] = b'{"key":' + b"[" * 100_000
@@ -373,6 +398,10 @@ SEALED: list[tuple[Callable[[Forger], None], str, str]] = [
     (unknown_field_of_a_rollout, "rollout", r"test.jsonl:3: .*bonus"),
     (not_a_number, "rollout", r"test.jsonl:3: is no rollout"),
     (more_than_right, "rollout", r"test.jsonl:3: .*<= 1.0"),
+    (reward_twice, "rollout", r"test.jsonl:3: has the name 'reward' twice in one object"),
+    (text_of_a_call_twice, "rollout", r"test.jsonl:3: has the name 'text' twice in one object"),
+    (sample_with_a_name_twice, "rollout", r"runs/1/samples.jsonl:4: has the name 'domain' twice"),
+    (matrix_with_a_name_twice, "crossplay", r"crossplay.json: has the name 'mean' twice"),
     (nested_without_end, "rollout", r"test.jsonl:3: is no rollout"),
     (last_line_cut, "line", r"test.jsonl:768: the line is cut off"),
     (record_reward_edited, "record", r"test.jsonl:\d+: .*its record has"),
@@ -444,6 +473,16 @@ def test_without_the_digests_the_file_and_the_record_are_both_named(
     assert found[0].code == "digest"
     assert len(found) == 2
     assert ":" in found[1].place
+
+
+def test_a_manifest_with_a_name_twice(chess: Path, tmp_path: Path) -> None:
+    """Not sealed: a forger's tool would read it, and drop one of the two."""
+    forger = Forger(chess, tmp_path / "forged")
+    path = forger.folder / "manifest.json"
+    path.write_text(path.read_text().replace('"agent":', '"agent": "Another one", "agent":', 1))
+    (found,) = refusals(verify(forger.folder, level=1))
+    assert (found.code, found.place) == ("manifest", "manifest.json")
+    assert "has the name 'agent' twice in one object" in found.message
 
 
 def test_seven_samples_of_one_example_though_nothing_else_shows_it(plain: Path, tmp_path: Path) -> None:

@@ -126,7 +126,8 @@ def overview_of(
         missing_keys=known[:MISSING_SHOWN],
         damaged=damaged,
         histograms=histograms(outcomes, k),
-        groups=groups_of(outcomes, k, shown_by),
+        # A summary without a gap has the score of every group.
+        groups=stored_groups(stored, shown_by) if stored.complete else groups_of(outcomes, k, shown_by),
     )
 
 

@@ -26,7 +26,7 @@ MOST_CROSSED = 24
 """Weights, and harnesses, of a cross-play matrix that a page shows."""
 SHADES = 9
 
-_CHOSEN = {"dev": "dev", "fixed": "nothing was to choose", "none": "not by dev"}
+_CHOSEN = {"dev": "by dev", "fixed": "nothing was to choose", "none": "not by dev"}
 
 
 class Row(NamedTuple):
@@ -179,7 +179,7 @@ def identity_of(report: Report) -> list[tuple[str, str]]:
         ("model", manifest.model), ("trained from", about.base), ("parameters", parameters),
         ("proposer", about.proposer), ("weights", manifest.weights_id), ("harness", manifest.harness_id),
         ("packed with", f"whale-envs {manifest.package.version}"),
-        ("chosen by", _CHOSEN[report.selection]),
+        ("selection", _CHOSEN[report.selection]),
     ]  # fmt: skip
     return [(name, value) for name, value in pairs if value]
 
@@ -188,7 +188,7 @@ def verification_of(report: Report) -> list[tuple[str, str]]:
     """What was verified, in counts."""
     pairs = [
         ("level", f"{report.level}, {report.badge}"),
-        ("asked for", str(report.asked)),
+        ("level asked for", str(report.asked)),
         ("verifier", report.verifier),
         ("bundle", report.bundle),
     ]
