@@ -67,7 +67,7 @@ async def _parrots(entry: Entry, name: str, source: str, seconds: float) -> list
     examples = ExampleSet([e for e in entry.examples if e.id in chosen], name=entry.examples.name)
     try:
         async with asyncio.timeout(seconds):
-            reference = await parrot_hits(load_harness(domain), domain, examples, marked=True)
+            reference = await parrot_hits(load_harness(domain), domain, examples)
             found = await parrot_canary(source, domain, examples, name="harness.py", reference=reference)
     except TimeoutError:
         return [_finding("time", name, f"the parrots did not end within {seconds:g} s")]

@@ -153,7 +153,7 @@ class Examiner:
         domain = self.task.domain
         if domain not in PARROTS:
             return {}
-        return await parrot_hits(load_harness(domain), domain, shown, seed=self.seed, marked=True)
+        return await parrot_hits(load_harness(domain), domain, shown, seed=self.seed)
 
 
 def drawn(examples: ExampleSet[Any], seed: int) -> ExampleSet[Any]:
