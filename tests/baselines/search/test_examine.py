@@ -190,15 +190,19 @@ async def test_parrots_play_examples_from_the_whole_set_by_seed(monkeypatch):
     """A table for what stands beyond the first ones is heard by the seeds that draw few of these."""
     examples = load_examples("chess_puzzles", "small", "harness")
     monkeypatch.setattr(examine, "EXAMPLES", 32)
-    draws = {seed: set(examine.drawn(examples, seed).ids) for seed in range(100)}
+    honest = told(0.4)
+    seeds = {
+        str(n): examine.Examiner(Task("chess_puzzles", examples), str(n)).seed_of(honest) for n in range(100)
+    }
+    assert len(set(seeds.values())) == 100
+    draws = {secret: set(examine.drawn(examples, seed).ids) for secret, seed in seeds.items()}
     assert set().union(*draws.values()) == set(examples.ids)
     assert {len(draw) for draw in draws.values()} == {32}
     assert len(examine.drawn(examples[:20], 0)) == 20
     first = set(examples[:32].ids)
-    seed = min(draws, key=lambda seed: len(draws[seed] & first))
-    examiner = examine.Examiner(Task("chess_puzzles", examples), seed)
-    found = await examiner.finding("h1/harness.py", whispers(examples[32:], 0.99), [])
-    assert "the harness tells the model what to say" in found
+    assert len({len(draw & first) for draw in draws.values()}) > 3
+    other = examine.Examiner(Task("chess_puzzles", examples), "0").seed_of(told(0.5))
+    assert draws["0"] != set(examine.drawn(examples, other).ids)
 
 
 WHISPERS = """
@@ -206,7 +210,7 @@ WHISPERS = """
 import base64
 import zlib
 
-_KNOWN = {table!r}
+_KNOWN = {{int(one[:10]): one[10:] for one in {table!r}.split()}}
 _messages = Harness.messages
 
 
@@ -223,10 +227,10 @@ Harness.messages = messages
 
 async def test_a_harness_that_tells_the_answers_in_search_is_flagged(tmp_path):
     """Where there are no parrots, by what was sent in its recorded rollouts."""
-    table = {
-        zlib.crc32(one.question.encode()): base64.b64encode(one.gold[0].encode()).decode()
+    table = " ".join(
+        f"{zlib.crc32(one.question.encode()):010}{base64.b64encode(one.gold[0].encode()).decode()}"
         for one in load_examples("search_qa", "mini", "harness")
-    }
+    )
     h0 = shipped_harnesses()["search_qa"]
     skilled = "Harness.SYSTEM_PROMPT = 'SKILL {} ' + (Harness.SYSTEM_PROMPT or '')\n"
     leaks = h0 + "\n\nimport re\n" + WHISPERS.format(table=table) + skilled.format(0.95)
