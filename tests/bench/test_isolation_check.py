@@ -221,6 +221,29 @@ def test_a_built_in_is_refused_and_a_name_of_the_files_own_is_not(how: str, name
     assert [where for where, _ in reaches(before)][:1] == [1]
 
 
+DEEP = {
+    "attributes": "x = a" + ".b" * 50_000,
+    "a sum": "x = " + "1 + " * 50_000 + "a",
+    "signs": "x = " + "-" * 50_000 + "a",
+    "calls": "x = a" + "()" * 50_000,
+    "branches": "if a: pass\n" + "elif a: pass\n" * 20_000,
+    "functions": "".join(f"{' ' * n}def f():\n" for n in range(90)) + " " * 90 + "pass",
+    "powers": "x = 10 ** 10 ** 10 ** 10; y = 'a' * 10 ** 12; z = 1 << 10 ** 12",
+    "a pattern's bait": f"x = {'a' * 299 + ' '!r} * 9\ny = {('b' * 299 + ' ') * 600!r}",
+    "wide letters": "x = 1\ny = ｏｐｅｎ",
+    "wide modules": "import ｏｓ",
+}
+
+
+@pytest.mark.parametrize("what", DEEP)
+def test_no_text_hurts_whoever_looks_at_it(what: str) -> None:
+    found = [why for _, why in reaches(DEEP[what])]
+    assert [why.split(",")[0] for why in found] == {
+        "wide letters": ["uses open"], "wide modules": ["imports os"],
+    }.get(what, [])  # fmt: skip
+    assert holds_answers(DEEP[what], scored("chess_puzzles")) == []
+
+
 @pytest.mark.parametrize("path", [*shipped_harnesses(), "examples"])
 def test_our_own_harnesses_reach_for_nothing(path: str) -> None:
     here = Path(__file__).resolve().parents[2] / "examples" / "candidate_moves.py"
@@ -375,7 +398,10 @@ def test_o39_no_constant_hides_the_others() -> None:
     for other in ("0x" + "f" * 5_000, "b'\\xff'", "...", "1j", "1e999", "'\\ud800'"):
         source = f"x = {other}\nT = {[other, 1]!r}\nP = {'Q: ' + text_of(examples[0])!r}\nL = [{other}] * 9"
         assert holds_answers(source, examples), other
-        assert holds_answers(f"x = {other}\nL = [{other}]", examples) == []
+        alone = holds_answers(f"x = {other}\nL = [{other}]", examples)
+        assert [finding.message for finding in alone] == (
+            ["1: holds packed data, which nobody can read"] if len(other) > 300 else []
+        )
 
 
 @pytest.mark.parametrize("domain", DOMAINS)

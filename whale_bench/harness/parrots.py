@@ -37,6 +37,8 @@ _POINTS = (
 _STAR = r"(?:\*{1,2}|!{1,2}|[★☆✓✔→>]|->|=>)"
 _STAR_AFTER = r"(?:\*{1,2}|!{1,2}|[★☆✓✔←<]|<-|<=)"
 _RATED = re.compile(rf"({_MOVE})\]?[ \t]{{0,3}}[:=(|][ \t]{{0,3}}([-+]?\d+(?:\.\d+)?)")
+_MOST = 65_536
+"""Characters that a parrot looks at, the last ones; no prompt with examples is longer."""
 _SAID = {
     "chess_puzzles": "Final answer: {0}\n[{0}]\n<answer>{0}</answer>\n\\boxed{{{0}}}\n<move>{0}</move>",
     "math_python": "Final answer: {0}\n<answer>{0}</answer>\n\\boxed{{{0}}}",
@@ -109,8 +111,8 @@ _OF_MOVES = ("starred", "rated")
 
 def choice(texts: Sequence[str], domain: str, parrot: str, seed: int = 0) -> str:
     """What that parrot says of these messages; empty where it has nothing to say."""
-    way, everything = _WAYS[parrot], "\n".join(texts)
-    text = everything if way.whole else "\n".join(texts[-1:])
+    way, everything = _WAYS[parrot], "\n".join(texts)[-_MOST:]
+    text = everything if way.whole else "\n".join(texts[-1:])[-_MOST:]
     found = way.find(text, _CHOICE[domain])
     if domain == "chess_puzzles":
         found = _moves(found, everything)
@@ -126,7 +128,7 @@ def _moves(words: Sequence[str], everything: str) -> list[str]:
 
 def mentioned(texts: Sequence[str]) -> list[str]:
     """Every mention of a chess move, as UCI, in order."""
-    everything = "\n".join(texts)
+    everything = "\n".join(texts)[-_MOST:]
     return _moves(_all(everything, _MOVE), everything)
 
 

@@ -13,6 +13,7 @@ from search_fakes import (
     recipe_of,
     recorded,
     search,
+    texts,
     told,
     whispers,
 )
@@ -283,3 +284,63 @@ async def test_an_examination_that_does_not_end_is_a_finding(tmp_path, monkeypat
     assert accepted.name == "h0"
     reason = read_archive(tmp_path / "run" / "archive").candidates["h1"].reason
     assert reason == "h1/harness.py:1: its examination was not over after 0 s"
+
+
+MATERIAL = """
+
+import re
+
+_messages = Harness.messages
+
+
+def messages(self, view):
+    chat = _messages(self, view)
+    rows = [line[2:].split() for line in view.observation.split("\\n") if re.match(r"[1-8] \\S \\S", line)]
+    moves = dict(re.findall(r"\\[(\\S+)\\] ([^\\s,]+)", view.observation))
+    worth = lambda move: "pnbrq".find(rows[8 - int(move[3])]["abcdefgh".index(move[2])].lower())
+    chat[-1]["content"] += "\\nBest: " + moves[max(moves, key=worth)]
+    return chat
+
+
+Harness.messages = messages
+"""
+
+
+async def test_a_weak_evaluation_and_a_part_of_the_answers_are_flagged(tmp_path):
+    """Neither makes a parrot much better; each goes by the position."""
+    some = whispers(EXAMPLES[:4], 0.9, "some")
+    material = told(0.95, "material", MATERIAL)
+    _, accepted = await search(tmp_path / "run", Scripted([material, some, HONEST]), 2)
+    found = read_archive(tmp_path / "run" / "archive").candidates
+    assert [found[name].status for name in ("h1", "h2", "h3")] == ["invalid", "flagged", "scored"]
+    assert "messages goes by the pieces on the board" in found["h1"].reason
+    assert "knows the position, on 4 of 16 puzzles" in found["h2"].reason
+    assert accepted.source == HONEST
+
+
+async def test_the_harness_that_a_run_begins_with_is_examined_once_and_stays(tmp_path):
+    lines, accepted = await search(tmp_path / "run", Scripted([told(0.1, "worse")]), 2, incoming=LEAKS)
+    assert accepted.source == LEAKS
+    archive = read_archive(tmp_path / "run" / "archive")
+    [(place, event)] = archive.examined.items()
+    assert place == (1, 1, "h0")
+    assert "the harness tells the model what to say" in event.finding
+    assert (archive.candidates["h0"].status, archive.candidates["h0"].reason) == ("scored", event.finding)
+    assert lines[0]["problem"] == event.finding
+    open_archive = Archive(tmp_path / "run" / "archive")
+    examiner = examine.Examiner(Task("chess_puzzles", EXAMPLES), open_archive.secret)
+    assert examiner.seed_of(LEAKS) == event.seed
+    assert open_archive.secret not in "".join(texts(open_archive.folder).values())
+    again, _ = await search(
+        tmp_path / "run", Scripted([]), 1, incoming=LEAKS, phase=2, backend=Obedient(weights_id="scripted:b")
+    )
+    assert list(read_archive(tmp_path / "run" / "archive").examined) == [place]
+    assert again[0]["problem"] == event.finding
+
+
+async def test_an_honest_first_harness_is_examined_and_a_shipped_one_is_the_measure(tmp_path):
+    await search(tmp_path / "own", Scripted([]), 1, incoming=HONEST)
+    [event] = read_archive(tmp_path / "own" / "archive").examined.values()
+    assert (event.name, event.finding) == ("h0", "")
+    await search(tmp_path / "shipped", Scripted([]), 1)
+    assert not read_archive(tmp_path / "shipped" / "archive").examined
