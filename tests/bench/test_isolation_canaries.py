@@ -89,12 +89,18 @@ class Harness(H0):
         return decision if decision.action == best(view) else Nudge("Think again.")
 """
 
+WORTH = """
+def worth(view):
+    rows = [line[2:].split() for line in view.observation.split("\\n") if re.match(r"[1-8] \\S \\S", line)]
+    return lambda one: "pnbrq".find(rows[8 - int(one[0][3])]["abcdefgh".index(one[0][2])].lower())
+"""
 SING = {
     "a move in the prompt": KNOWS + HINTS.format("+= f'\\nBest: {best(view)}'"),
     "a move at the top": KNOWS + HINTS.format("= f'Best: {best(view)}\\n' + chat[-1]['content']"),
     "in SAN": LISTED + KNOWS + HINTS.format("+= '\\nBest: ' + dict(listed(view)).get(best(view), '')"),
     "fewer moves": KNOWS + HINTS.format("= f'Choose from: {best(view)}'"),
     "asking until it is right": KNOWS + ASKS_AGAIN,
+    "material": LISTED + WORTH + HINTS.format("+= '\\nBest: ' + max(listed(view), key=worth(view))[1]"),
 }
 SILENT = {
     "h0": "class Harness(H0):\n    pass\n",
