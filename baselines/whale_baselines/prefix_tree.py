@@ -113,7 +113,7 @@ def tree_nll_sum(model: Any, tree: Tree, temperature: float = 1.0) -> "torch.Ten
     """What `loss.nll_sum` is of the rows."""
     import torch
 
-    kept, of = tree.parents.unique(return_inverse=True)
+    kept, of = torch.unique(tree.parents, return_inverse=True)
     out = model(
         input_ids=tree.ids,
         attention_mask=tree.visible,

@@ -78,7 +78,7 @@ async def _parrots(entry: Entry, name: str, source: str, seconds: float) -> list
         async with asyncio.timeout(seconds):
             reference = None
             if domain in PARROTS:
-                reference = await parrot_hits(load_harness(domain), domain, examples, marked=True)
+                reference = await parrot_hits(load_harness(domain), domain, examples)
             found = await parrot_canary(source, domain, examples, name="harness.py", reference=reference)
     except TimeoutError:
         return [_finding("time", name, f"the parrots did not end within {seconds:g} s")]

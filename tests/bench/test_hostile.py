@@ -41,6 +41,44 @@ KINDS = {
         "provenance",
         "not in the",
     ),
+    "a finalizer": (
+        "view.state = type('S', (dict,), {'__del__': lambda self: os._exit(0)})()",
+        "harness_error",
+        "",
+    ),
+    "its own modules": (
+        "sys.modules['msgspec'] = sys.modules['whale_bench.text'] = None; import msgspec",
+        "harness_error",
+        "ModuleNotFoundError",
+    ),
+    "a great number": ("return Act(str(10**5_000))", "harness_error", "ValueError"),
+    "a great number in its state": ("view.state['x'] = 10**5_000", "harness_error", "Error"),
+    "a pattern": ("re.match('(a|a)*$', 'a' * 60 + 'b')", "harness_timeout", "no answer in 1.5 s"),
+    "a great exception": ("raise ValueError('x' * 10**6)", "harness_error", "ValueError: xxx"),
+    "an exception that has no words": (
+        "raise type('E', (Exception,), {'__str__': lambda self: 1 / 0})()",
+        "harness_error",
+        "",
+    ),
+    "an exception that leaves": (
+        "raise type('E', (Exception,), {'__str__': lambda self: sys.exit(0)})()",
+        "harness_error",
+        "",
+    ),
+    "a text of its own kind": (
+        "return Act(type('S', (str,), {'__eq__': lambda a, b: True, '__hash__': str.__hash__,"
+        " '__contains__': lambda a, b: True, 'split': lambda a: ['h7h5']})('h7h5'))",
+        "harness_error",
+        "",
+    ),
+    "half a letter": ("return Act('\\ud800h7h5')", "provenance", "is not in the text"),
+    "a key that is half a letter": (
+        "view.state['\\ud800'] = '\\udfff'; return Act('h7h5')",
+        "provenance",
+        "h7h5",
+    ),
+    "no number": ("view.state['x'] = float('nan'); return Act('h7h5')", "provenance", "h7h5"),
+    "a trace": ("sys.settrace(lambda *a: sys.exit(0)); (lambda: 0)()", "harness_error", ""),
     "what it patched": (
         "import whale_bench.harness.calls as calls; calls.scrub = lambda text: 'h7h5'",
         "provenance",
@@ -49,7 +87,7 @@ KINDS = {
 }
 SOURCE = (
     HEAD
-    + "import os, socket, sys, threading, time\nclass Harness(BaseHarness):\n    MAX_TURNS = 9\n"
+    + "import os, re, socket, sys, threading, time\nclass Harness(BaseHarness):\n    MAX_TURNS = 9\n"
     + "    def read(self, reply, view):\n"
     + "".join(f"        if reply.text == {kind!r}:\n            {KINDS[kind][0]}\n" for kind in KINDS)
     + "        return Act(reply.text)\n"

@@ -29,7 +29,7 @@ LARGER = [e for e in load_examples("math_python", "small", "weight") if e.family
 @cache
 def under_h0(domain: str) -> dict[str, frozenset[str]]:
     examples: Any = CHESS if domain == "chess_puzzles" else LARGER
-    return asyncio.run(parrot_hits(load_harness(domain), domain, examples, marked=True))
+    return asyncio.run(parrot_hits(load_harness(domain), domain, examples))
 
 
 def reference_of(domain: str) -> dict[str, frozenset[str]] | None:
@@ -89,12 +89,18 @@ class Harness(H0):
         return decision if decision.action == best(view) else Nudge("Think again.")
 """
 
+WORTH = """
+def worth(view):
+    rows = [line[2:].split() for line in view.observation.split("\\n") if re.match(r"[1-8] \\S \\S", line)]
+    return lambda one: "pnbrq".find(rows[8 - int(one[0][3])]["abcdefgh".index(one[0][2])].lower())
+"""
 SING = {
     "a move in the prompt": KNOWS + HINTS.format("+= f'\\nBest: {best(view)}'"),
     "a move at the top": KNOWS + HINTS.format("= f'Best: {best(view)}\\n' + chat[-1]['content']"),
     "in SAN": LISTED + KNOWS + HINTS.format("+= '\\nBest: ' + dict(listed(view)).get(best(view), '')"),
     "fewer moves": KNOWS + HINTS.format("= f'Choose from: {best(view)}'"),
     "asking until it is right": KNOWS + ASKS_AGAIN,
+    "material": LISTED + WORTH + HINTS.format("+= '\\nBest: ' + max(listed(view), key=worth(view))[1]"),
 }
 SILENT = {
     "h0": "class Harness(H0):\n    pass\n",
@@ -255,14 +261,15 @@ async def test_the_reference_is_played_where_nobody_has_it() -> None:
 
 def test_parrots_copy_and_do_not_think() -> None:
     chat = (
-        Message("user", "[e2e4] e4, [g1f3] Nf3."),
+        Message("user", "[e2e4] e4, [g1f3] Nf3, [b1c3] Nc3. Best: Nc3. g1f3 (0.3), e2e4 (0.5). * [b1c3]"),
         Message("assistant", "a1a8"),
-        Message("user", "or Nf3?"),
+        Message("user", "or Nf3, Nf3?"),
     )
     said = {name: reply(Request(chat, seed=1)) for name, reply in PARROTS["chess_puzzles"].items()}
     assert {name: text.partition("\n")[0] for name, text in said.items() if name != "any"} == {
         "first": "Final answer: g1f3", "last": "Final answer: g1f3", "last of all": "Final answer: g1f3",
-        "most": "Final answer: g1f3",
+        "most": "Final answer: g1f3", "told": "Final answer: b1c3", "starred": "Final answer: b1c3",
+        "rated": "Final answer: e2e4",
     }  # fmt: skip
     nothing = Request((Message("user", "Hello."),))
     assert {reply(nothing) for each in PARROTS.values() for reply in each.values()} == {"I do not know."}

@@ -1,10 +1,13 @@
 """What a check finds in a harness's text and behaviour, each finding with file and line."""
 
 import asyncio
+import base64
+import hashlib
 import importlib
 import json
 import re
 import types
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -191,6 +194,56 @@ def test_what_a_harness_calls_its_own_may_have_any_name() -> None:
     assert reaches(source) == []
 
 
+OWN = {
+    "a parameter": ("def f({0}): return {0}(1)", "def g(): return {0}(1)"),
+    "a keyword": ("def f(*, {0}=1): return [{0} for _ in 'a']", "def g(x={0}): pass"),
+    "a lambda's": ("f = lambda {0}: {0}", "f = lambda: {0}"),
+    "a local": ("def f():\n    for {0} in 'ab': print({0})\n    return lambda: {0}", "def g(): return {0}"),
+    "a comprehension's": ("x = [{0} for {0} in 'ab']", "x = [{0} for y in 'ab']"),
+    "of an inner function": ("def f():\n    {0} = 1\n    def g(): return {0}\n    return g", "x = {0}"),
+    "a method's": ("class A:\n    {0} = 1\n    x = {0}", "class B:\n    def f(self): return {0}"),
+    "the module's": ("{0} = 1; x = {0}\ndef f(): return {0}", "class B: del {0}\nx = {0}"),
+    "the module's function": ("def {0}(x): return x\nx = {0}(1)", "del {0}\nx = {0}"),
+    "a module": ("import re as {0}\nx = {0}.sub", "del {0}\nx = {0}"),
+    "a loop's": ("for {0} in 'ab':\n    x = {0}", "del {0}\nx = {0}"),
+    "a handler's": ("def f():\n    try: pass\n    except E as {0}: print({0})", "if x: {0} = 1\ny = {0}"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["id", "input", "vars", "open", "eval"])
+@pytest.mark.parametrize("how", OWN)
+def test_a_built_in_is_refused_and_a_name_of_the_files_own_is_not(how: str, name: str) -> None:
+    own, other = (text.format(name) for text in OWN[how])
+    assert reaches(own) == []
+    [(_, why)] = reaches(f"{own}\n{other}")[:1]
+    assert f"uses {name}" in why
+    before = f"y = {name}\n{own}"
+    assert [where for where, _ in reaches(before)][:1] == [1]
+
+
+DEEP = {
+    "attributes": "x = a" + ".b" * 50_000,
+    "a sum": "x = " + "1 + " * 50_000 + "a",
+    "signs": "x = " + "-" * 50_000 + "a",
+    "calls": "x = a" + "()" * 50_000,
+    "branches": "if a: pass\n" + "elif a: pass\n" * 20_000,
+    "functions": "".join(f"{' ' * n}def f():\n" for n in range(90)) + " " * 90 + "pass",
+    "powers": "x = 10 ** 10 ** 10 ** 10; y = 'a' * 10 ** 12; z = 1 << 10 ** 12",
+    "a pattern's bait": f"x = {'a' * 299 + ' '!r} * 9\ny = {('b' * 299 + ' ') * 600!r}",
+    "wide letters": "x = 1\ny = ｏｐｅｎ",
+    "wide modules": "import ｏｓ",
+}
+
+
+@pytest.mark.parametrize("what", DEEP)
+def test_no_text_hurts_whoever_looks_at_it(what: str) -> None:
+    found = [why for _, why in reaches(DEEP[what])]
+    assert [why.split(",")[0] for why in found] == {
+        "wide letters": ["uses open"], "wide modules": ["imports os"],
+    }.get(what, [])  # fmt: skip
+    assert holds_answers(DEEP[what], scored("chess_puzzles")) == []
+
+
 @pytest.mark.parametrize("path", [*shipped_harnesses(), "examples"])
 def test_our_own_harnesses_reach_for_nothing(path: str) -> None:
     here = Path(__file__).resolve().parents[2] / "examples" / "candidate_moves.py"
@@ -322,6 +375,33 @@ def test_o39_thresholds_and_parts_of_words_are_no_branch_on_an_example(domain: s
         assert holds_answers(f"x = len(y) > {number}", examples) == []
     part = next(example.id[-8:] for example in examples if re.search(r"\d{3}", example.id[-8:]))
     assert holds_answers(f"x = {part!r} in y", examples) == []
+
+
+HASHED = {
+    "numbers": "T = {}".format({zlib.crc32(b"%d" % n): n for n in range(8)}),
+    "one by one": "\n".join(f"x = y == {zlib.crc32(b'%d' % n)}" for n in range(8)),
+    "in hex": "T = {}".format({hashlib.sha256(b"%d" % n).hexdigest()[:12]: n for n in range(8)}),
+    "in a text": "T = {!r}".format(" ".join(f"{zlib.crc32(b'%d' % n)}:e2e{n % 8 + 1}" for n in range(8))),
+    "base64": f"T = {base64.b64encode(bytes(range(256))).decode()!r}",
+    "bytes": f"T = {zlib.compress(bytes(range(256)))!r}",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", HASHED)
+def test_o39_tables_that_nobody_can_read_are_found(way: str) -> None:
+    [finding] = holds_answers("x = 1\n" + HASHED[way], scored("chess_puzzles"))
+    assert finding.message.startswith("2: holds ")
+
+
+def test_o39_no_constant_hides_the_others() -> None:
+    examples = scored("search_qa")
+    for other in ("0x" + "f" * 5_000, "b'\\xff'", "...", "1j", "1e999", "'\\ud800'"):
+        source = f"x = {other}\nT = {[other, 1]!r}\nP = {'Q: ' + text_of(examples[0])!r}\nL = [{other}] * 9"
+        assert holds_answers(source, examples), other
+        alone = holds_answers(f"x = {other}\nL = [{other}]", examples)
+        assert [finding.message for finding in alone] == (
+            ["1: holds packed data, which nobody can read"] if len(other) > 300 else []
+        )
 
 
 @pytest.mark.parametrize("domain", DOMAINS)

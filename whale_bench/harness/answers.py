@@ -9,7 +9,9 @@ Read off the syntax tree's literals, so that neither formatting nor comments mat
 - a comparison with, or a key of, words that stand in one or two of the examples only;
 - solutions of three examples or more, each long enough not to be there by chance;
 - eight chess moves or more in one container: a table to play from;
-- eight constants or more in one container, most of them solutions.
+- eight constants or more in one container, most of them solutions;
+- eight hashes or more, as numbers, in hex or in front of moves, or a text that is packed data: a table whose
+  keys or contents nobody is to read.
 
 Messages begin with the line; callers put the file before it.
 
@@ -20,7 +22,7 @@ provenance rule and the canaries (`canaries.py`) have to hold.
 import ast
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from whale_bench.harness.findings import Finding
 from whale_envs.core import Example
@@ -34,6 +36,13 @@ _SHORTEST_NUMBER = 5
 _GOLDS = 3
 _TABLE = 8
 _UCI = re.compile(r"[a-h][1-8][a-h][1-8][qrbn]?")
+_HEX = re.compile(r"(?=.*\d)[0-9a-f]{8,128}", re.IGNORECASE)
+_KEYED = re.compile(r"\b(\w{5,64})\W{1,3}[a-h][1-8][a-h][1-8][qrbn]?\b")
+_SHORTEST_PACKED = 64
+_LEAST_HASH = 2**24
+"""As a number; below it may be a limit of something."""
+_PACKED = re.compile(r"[A-Za-z0-9+/=_-]{300,}")
+"""No text has words that long."""
 _NAME = re.compile(r"[A-Z]\w+ [A-Z]\w+|\d{3,}")
 _ASKS = ("startswith", "endswith", "find", "index", "count", "search", "match", "fullmatch", "get")
 
@@ -61,6 +70,7 @@ def holds_answers(source: str, examples: Sequence[Example]) -> list[Finding]:
         _branches(literals, examples, texts),
         _golds_in(literals, examples),
         _tables(tree, examples),
+        _hashes(literals),
     )
     return [Finding(domain, f"{found[0]}: {found[1]}") for found in kinds if found is not None]
 
@@ -116,7 +126,7 @@ def _tables(tree: ast.Module, examples: Sequence[Example]) -> _Found:
     golds = {gold for example in examples for gold in _golds(example) if not gold.isdigit() or len(gold) > 1}
     for node in ast.walk(tree):
         parts = node.values if isinstance(node, ast.Dict) else getattr(node, "elts", [])
-        values = [_plain(str(part.value)) for part in parts if isinstance(part, ast.Constant)]
+        values = [_plain(_text_of(part.value)) for part in parts if _is_said(part)]
         line = getattr(node, "lineno", 1)
         if len([value for value in values if _UCI.fullmatch(value)]) >= _TABLE:
             return line, "holds a table of chess moves"
@@ -127,15 +137,48 @@ def _tables(tree: ast.Module, examples: Sequence[Example]) -> _Found:
     return None
 
 
+def _hashes(literals: list[_Literal]) -> _Found:
+    """What a table looks like whose keys or contents are hidden."""
+    found: dict[str, int] = {}
+    for literal in literals:
+        text = literal.text
+        if _PACKED.search(text) or (len(text) >= _SHORTEST_PACKED and "\ufffd" in text):
+            return literal.line, "holds packed data, which nobody can read"
+        hashes = [text] if _is_hash(text) else [key for key in _KEYED.findall(text) if _is_hash(key)]
+        for one in hashes:
+            found.setdefault(one, literal.line)
+    if len(found) < _TABLE:
+        return None
+    return min(found.values()), "holds a table of hashes"
+
+
+def _is_hash(text: str) -> bool:
+    if not text.isascii() or not text.isdigit():
+        return _HEX.fullmatch(text) is not None
+    if len(text) > 128:
+        return True
+    number = int(text)
+    return (
+        number >= _LEAST_HASH
+        and number & (number - 1) != 0
+        and number & (number + 1) != 0
+        and number % 1000 != 0
+    )
+
+
 def _literals(tree: ast.Module) -> Iterator[_Literal]:
     branches: set[int] = set()
     for node in ast.walk(tree):
         branches |= {id(part) for part in _deciding(node)}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str | int | float):
+        if _is_said(node):
             # A number that decides is a threshold; what it is compared with is seldom an example.
-            deciding = isinstance(node.value, str) and id(node) in branches
-            yield _Literal(node.lineno, str(node.value), deciding)
+            deciding = isinstance(node.value, str | bytes) and id(node) in branches
+            yield _Literal(node.lineno, _text_of(node.value), deciding)
+
+
+def _is_said(part: ast.AST) -> TypeGuard[ast.Constant]:
+    return isinstance(part, ast.Constant) and isinstance(part.value, str | bytes | int | float)
 
 
 def _deciding(node: ast.AST) -> Iterable[ast.AST]:
@@ -151,6 +194,13 @@ def _deciding(node: ast.AST) -> Iterable[ast.AST]:
     else:
         return []
     return [part for root in roots if root is not None for part in ast.walk(root)]
+
+
+def _text_of(value: Any) -> str:
+    """A constant as text; what cannot be written, such as an integer beyond all bounds, in hex."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return hex(value) if isinstance(value, int) and value.bit_length() > 10_000 else str(value)
 
 
 def _texts(example: Example) -> list[str]:

@@ -3,10 +3,15 @@
     finding = await parrot_canary(source, "chess_puzzles", load_examples("chess_puzzles", "mini", "dev"))
     finding = permuted_gold(rollouts, examples)         # None where nothing sings
 
-The *parrot canary*, first kind (Chess Puzzles and Math): models that copy what stands in their context
-(`parrots.py`) may not do better under a harness than the best of them does under h0, neither on all
-examples nor on those that none of them gets right there. One that does was told, or was asked again
-until it said what the harness knew. SearchQA has none, because there the context is meant to hold the answer.
+The *parrot canary*, first kind (Chess Puzzles and Math): each of the models that copy what stands in their
+context (`parrots.py`) is compared with itself under h0. It may not do better, unless what it copies is right
+no more often than chance explains (`blind.py`): so moves may be grouped by the marks of their notation. What
+a word or a number points to is no group. Under a harness where one does better it was told, or was asked
+again until it said what the harness knew. SearchQA has none, because there the context is meant to hold the
+answer.
+
+In Chess Puzzles what a harness points to may not follow from the pieces on the board either
+(`other_boards.py`): that finds hints that are too weak to be counted.
 
 Second kind (all domains): models that name several answers in an order that says nothing (`listing.py`) may
 be right no more often than chance, which is known: where they are, the harness chose. Nor may a harness take
@@ -32,10 +37,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from whale_bench.harness.answers import holds_answers
+from whale_bench.harness.blind import by_marks, by_numbers
 from whale_bench.harness.dry_run import line_of
 from whale_bench.harness.findings import Finding
 from whale_bench.harness.listing import LISTS, choices, lister
-from whale_bench.harness.parrots import ANY, MARKED, PARROTS, Replies
+from whale_bench.harness.other_boards import other_boards
+from whale_bench.harness.parrots import PARROTS, POINTED, Replies, choice
 from whale_envs import ExampleSet, FinalResponse, get_domain, parse_action
 from whale_envs.core import Example, Profile
 from whale_envs.seeding import derive_rng
@@ -45,12 +52,6 @@ if TYPE_CHECKING:
     from whale_bench.records import Rollout
 
 __all__ = ["Finding", "holds_answers", "parrot_canary", "parrot_hits", "permuted_gold"]
-
-REPEATED = 1.5
-"""How much more often than under h0 a random parrot may be right, where good moves are shown twice."""
-
-LUCK = 0.15
-"""Share of the examples that no parrot gets right under h0 which one may get right by luck."""
 
 CHANCE = 1e-4
 """Least probability, under no hint, choice or leak, of what a canary counts; below it the canary sings."""
@@ -66,7 +67,8 @@ async def parrot_canary(
     unsafe: bool = False,
     reference: Mapping[str, frozenset[str]] | None = None,
 ) -> Finding | None:
-    """Whether a parrot does better under this harness than the best one under h0, or a lister than chance.
+    """Whether a parrot does better under this harness than under h0, or a lister better than chance; and in
+    Chess Puzzles, whether what the harness points to follows from the board.
 
     Args:
         source: of the harness.
@@ -85,11 +87,14 @@ async def parrot_canary(
     get_domain(domain)
     copies = domain in PARROTS
     if copies and reference is None:
-        reference = await parrot_hits(load_harness(domain), domain, examples, seed=seed, marked=True)
-    least = CHANCE / (2 * len(PARROTS.get(domain, ())) + len(LISTS))
+        reference = await parrot_hits(load_harness(domain), domain, examples, seed=seed)
+    least = CHANCE / (len(PARROTS.get(domain, ())) + len(LISTS))
     async with load_harness_source(domain, source, name, unsafe=unsafe) as harness:
         stage = _Stage(harness, domain, examples, seed, least)
-        return (await _copying(stage, reference or {}) if copies else None) or await _listing(stage)
+        found = await _copying(stage, reference or {}) if copies else None
+        if found is None and domain == "chess_puzzles":
+            found = await other_boards(harness, examples, seed=seed)
+        return found or await _listing(stage)
 
 
 class _Stage(NamedTuple):
@@ -103,25 +108,42 @@ class _Stage(NamedTuple):
 
 
 async def _copying(stage: _Stage, reference: Mapping[str, frozenset[str]]) -> Finding | None:
+    """The first parrot that does better than it does under h0 and, unless it was pointed, than chance."""
     harness, domain, examples, seed, least = stage
-    hits = await parrot_hits(harness, domain, examples, seed=seed)
-    hard = {example.id for example in examples}.difference(*reference.values())
-    best = max(reference, key=lambda parrot: len(reference[parrot]))
-    for parrot, right in hits.items():
-        usual = ANY if parrot == ANY else best  # the order of what is shown does nothing for a random one
-        known, slack = len(reference[usual]), REPEATED if parrot == ANY else 1.0
-        for count, of, chance, which in (
-            (len(right), len(examples), slack * (known + 1) / (len(examples) + 2), ""),
-            (len(right & hard), len(hard), LUCK, " that no parrot gets right under h0"),
-        ):
-            if tail(count, [chance] * of) < least:
-                return Finding(
-                    domain,
-                    f"{harness.name}:1: the parrot {parrot!r} is right on {count} of {of} examples{which}, "
-                    f"under h0 {usual!r} on {known} of {len(examples)}: "
-                    "the harness tells the model what to say",
-                )
+    by_id = {example.id: example for example in examples}
+    for parrot, reply in PARROTS[domain].items():
+        played = await _play(harness, domain, examples, dict.fromkeys(by_id, reply), seed)
+        count, known = len(_right(played)), len(reference[parrot] | _bare(domain, parrot, examples))
+        if tail(count, [(known + 1) / (len(examples) + 2)] * len(examples)) >= least:
+            continue
+        chances = [_blind(row, by_id[row.example_id], examples) for row in played]
+        if parrot not in POINTED and tail(count, chances) >= least:
+            continue
+        return Finding(
+            domain,
+            f"{harness.name}:1: the parrot {parrot!r} is right on {count} of {len(examples)} examples, "
+            f"under h0 on {known}, and by chance on {math.fsum(chances):.1f} with what it copies: "
+            "the harness tells the model what to say",
+        )
     return None
+
+
+def _bare(domain: str, parrot: str, examples: Sequence[Any]) -> frozenset[str]:
+    """Where a parrot is right that is shown the problem and not a word more; of Math, where h0 ends in words
+    with numbers and another harness need not.
+    """
+    if domain != "math_python":
+        return frozenset()
+    verify = get_domain(domain).module.verify
+    said = {one.id: f"\\boxed{{{choice([one.problem], domain, parrot)}}}" for one in examples}
+    return frozenset(one.id for one in examples if verify(one, said[one.id], profile="standard").correct)
+
+
+def _blind(row: "Rollout", example: Any, examples: Sequence[Any]) -> float:
+    """Chance that what was copied in this rollout is right."""
+    if row.domain == "math_python":
+        return by_numbers(example, row.verdict.answer or "", examples)
+    return max((by_marks(example, step.action) for step in row.steps if step.action is not None), default=0.0)
 
 
 async def _listing(stage: _Stage) -> Finding | None:
@@ -146,13 +168,10 @@ async def _listing(stage: _Stage) -> Finding | None:
 
 
 async def parrot_hits(
-    harness: "HarnessHost", domain: str, examples: Sequence[Any], *, seed: int = 0, marked: bool = False
+    harness: "HarnessHost", domain: str, examples: Sequence[Any], *, seed: int = 0
 ) -> dict[str, frozenset[str]]:
-    """By parrot, the ids of the examples on which it is right: in Chess Puzzles with its first move.
-
-    `marked` adds the chess parrots that go by the observation's marks.
-    """
-    replies = {**PARROTS[domain], **(MARKED if marked and domain == "chess_puzzles" else {})}
+    """By parrot, the ids of the examples on which it is right: in Chess Puzzles with its first move."""
+    replies = PARROTS[domain]
     played = await asyncio.gather(
         *(
             _play(harness, domain, examples, {example.id: reply for example in examples}, seed)

@@ -7,8 +7,9 @@ types; what it imports and reaches for; its options exist in the environment and
 a few rollouts of each domain in which a scripted model replies with an ordinary action, a call of the
 tool, nothing, and nonsense run without a fault; nothing but `view.state` of what a hook is given is
 changed; the same calls get the same answers when made twice, and when made in another order in another
-process; what it acts with stands in the reply; no text or answer of a mini example to score stands in
-the file; on request, that it differs from a parent in its prompts only.
+process; what it acts with stands in the reply; in Chess Puzzles it does not go by the pieces on the board; no
+text or answer of a mini example to score stands in the file; on request, that it differs from a parent in
+its prompts only.
 
 Not covered: harnesses that behave differently only later in a rollout (`replaying.py`), and hints in the
 prompt or a choice among sampled answers, which take rollouts to find (`canaries.py`).
@@ -21,6 +22,7 @@ from whale_bench.harness.answers import holds_answers
 from whale_bench.harness.dry_run import Exchange, check_provenance, check_rollouts, line_of, replay
 from whale_bench.harness.findings import Finding
 from whale_bench.harness.host import HarnessHost, ProcessHarness, read_source
+from whale_bench.harness.other_boards import other_boards
 from whale_bench.harness.prompt_only import prompt_only
 from whale_bench.harness.reach import reaches
 from whale_envs import DOMAINS, load_examples
@@ -28,6 +30,9 @@ from whale_envs.core import Example
 from whale_envs.errors import HarnessFileError
 
 __all__ = ["Exchange", "Finding", "check_harness", "check_rollouts", "check_source", "fitting_domains"]
+
+_BOARDS = 24
+"""Puzzles of the mini tier, of no scored split, on which a harness must not go by the board."""
 
 SCORED = ("harness", "dev", "test")
 """Splits whose answers no harness may hold; worked examples come from "weight"."""
@@ -89,6 +94,9 @@ async def check_source(
                     exchanges = await check_rollouts(harness, domain)
                     check_provenance(harness, exchanges)
                     await replay(other, domain, exchanges)
+                    if domain == "chess_puzzles":
+                        puzzles = load_examples(domain, "mini", "weight")[:_BOARDS]
+                        findings += filter(None, [await other_boards(harness, puzzles)])
                 except HarnessFileError as error:
                     findings.append(Finding(domain, _placed(str(error), name)))
     except HarnessFileError as error:

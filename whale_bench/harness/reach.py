@@ -23,6 +23,8 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
+from whale_bench.harness.names import builtin_uses
+
 COMPUTE = frozenset(
     {
         *("__future__", "abc", "array", "ast", "base64", "binascii", "bisect", "calendar", "cmath"),
@@ -40,9 +42,13 @@ _CLOCKS = frozenset({"secrets", "time", "timeit", "uuid"})
 _OURS = ("whale_bench.harness", "whale_bench.harness.base", "whale_bench.harness.python_code")
 _NOW = frozenset({"now", "today", "utcnow"})
 _UNSEEDED = frozenset({"Random", "seed"})
-_CALLS = frozenset(
-    {"__import__", "breakpoint", "compile", "eval", "exec", "globals", "input", "open", "vars"}
+_BUILTINS = frozenset(
+    {
+        *("__build_class__", "__builtins__", "__import__", "__loader__", "__spec__", "breakpoint", "compile"),
+        *("eval", "exec", "globals", "id", "input", "open", "vars"),
+    }
 )
+"""A file's own variables may have these names."""
 _BY_NAME = frozenset({"attrgetter", "delattr", "getattr", "methodcaller", "setattr"})
 _INSIDES = frozenset(
     {
@@ -69,7 +75,8 @@ def reaches(source: str) -> list[_Found]:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []
     known = _Names(nodes)
-    return sorted({found for node in nodes for found in _of_node(node, known)})
+    found = {found for node in nodes for found in _of_node(node, known)}
+    return sorted(found | {(line, _about_builtin(name)) for line, name in builtin_uses(source, _BUILTINS)})
 
 
 class _Names:
@@ -118,10 +125,6 @@ def _of_node(node: ast.AST, known: _Names) -> Iterator[_Found]:
         for alias in [] if _about_import(module) else node.names:
             inner = getattr(_module(module), alias.name, None)
             yield from _said(node, _about_attribute(alias.name, inner, known, own=False))
-    elif isinstance(node, ast.Name) and node.id in _CALLS:
-        yield node.lineno, f"uses {node.id}, which reaches outside a harness"
-    elif isinstance(node, ast.Name) and node.id == "id":
-        yield node.lineno, "uses id: an address is no input; use view.seed"
     elif isinstance(node, ast.Attribute):
         own = _is_own(node.value) or node.attr in known.own
         yield from _said(node, _about_attribute(node.attr, known.value(node), known, own=own))
@@ -144,6 +147,12 @@ def _of_call(node: ast.Call, known: _Names) -> Iterator[_Found]:
             for part in word.split("."):
                 about = _about_attribute(part, None, known, own=own or part in known.own)
                 yield from _said(node, about)
+
+
+def _about_builtin(name: str) -> str:
+    if name == "id":
+        return "uses id: an address is no input; use view.seed"
+    return f"uses {name}, which reaches outside a harness"
 
 
 def _said(node: Any, why: str) -> Iterator[_Found]:

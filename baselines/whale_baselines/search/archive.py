@@ -34,6 +34,7 @@ from whale_baselines.search.log import (
     ScoreKey,
     open_log,
     scrubbed,
+    secret_beside,
 )
 from whale_baselines.search.proposal import Known, Proposal
 from whale_baselines.search.sources import source_id, tree_id
@@ -120,6 +121,8 @@ class State:
         """By phase, iteration and name: a candidate is refused in the iteration that proposed it."""
         self.examined: dict[tuple[int, int, str], Examined] = {}
         """By phase, iteration and name."""
+        self.remarks: dict[str, str] = {}
+        """What was found of harnesses that a phase began with, by name; they stay what they are."""
         self.spent: Counter[tuple[int, int]] = Counter()
         """Rollouts by phase and iteration."""
         self._trees: dict[str, str] = {}
@@ -145,7 +148,7 @@ class State:
                     candidate.samples.pop(self.phases[event.phase].key, None)
             case Scored():
                 candidate = self.candidates[event.name]
-                candidate.status, candidate.reason = "scored", ""
+                candidate.status, candidate.reason = "scored", self.remarks.get(event.name, "")
                 self._spend(candidate, event)
                 samples = candidate.samples.setdefault(event.key, Samples())
                 if event.first == len(samples.rewards):
@@ -154,9 +157,7 @@ class State:
                     samples.metrics = event.metrics
             case Examined():
                 self.examined[event.phase, event.iteration, event.name] = event
-                if event.finding:
-                    candidate = self.candidates[event.name]
-                    candidate.status, candidate.reason = "flagged", event.finding
+                self._examine(event)
             case Ended():
                 self.ended[event.phase, event.iteration] = event
                 return []
@@ -226,6 +227,13 @@ class State:
         ends = [end for (number, _), end in self.ended.items() if number == phase]
         return self.candidates[ends[-1].accepted] if ends else self.incoming(phase)
 
+    def _examine(self, event: Examined) -> None:
+        candidate = self.candidates[event.name]
+        if event.finding and candidate is self.incoming(event.phase):
+            self.remarks[event.name] = candidate.reason = event.finding
+        elif event.finding:
+            candidate.status, candidate.reason = "flagged", event.finding
+
     def _spend(self, candidate: Candidate, event: Refused | Scored) -> None:
         candidate.rollouts += event.rollouts
         self.spent[event.phase, event.iteration] += event.rollouts
@@ -248,6 +256,7 @@ class Archive(State):
         except OSError as error:
             raise UsageError(f"{folder}: cannot be made into an archive: {error}") from error
         self._log = open_log(log_path(folder))
+        self.secret = secret_beside(log_path(folder))
         for event in self._log.records:
             self.apply(event)
         self._write(list(self.candidates))

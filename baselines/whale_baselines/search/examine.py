@@ -1,12 +1,14 @@
 """Whether the harness that a rule would accept earned its score, measured before it is adopted.
 
-    examiner = Examiner(task, seed=0)
+    examiner = Examiner(task, archive.secret)
     finding = await examiner.finding("h3/harness.py", source, rollouts)     # "" where nothing was found
 
 `EXAMINATIONS` are made in their order, up to the first finding:
 
 * Parrots, models that copy what they are shown, may not do better under it than under h0 (Chess Puzzles
   and Math): such a harness tells the model what to say.
+* What it points to may not follow from the board, on any of the examples (Chess Puzzles): such a harness
+  plays, or has a table of a part of them.
 * Its own recorded rollouts, judged by the answers of other examples, may not be right more often than
   chance explains: such responses say several answers, or the answer leaks.
 * In its recorded rollouts an example's answer may not stand in what was sent to the model, before anything
@@ -17,25 +19,29 @@
 They cost nothing in rollouts. Parrots are no target agent, as the scripted replies of `check_harness` are
 not, and the recorded rollouts were charged when they were played.
 
-Not covered: what `canaries.py` does not hear and `replaying.py` does not see; incoming harnesses, which
-nobody here accepted.
+Whatever is drawn, above all the examples that parrots play, is drawn by a seed that nobody knew who wrote the
+harness: a hash of its source and of a secret of the run, which stands beside the archive's log.
+
+Not covered: what `canaries.py` does not hear and `replaying.py` does not see.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
+from whale_baselines.search.sources import source_id
 from whale_bench.engine import Task
 from whale_bench.harness.canaries import parrot_canary, parrot_hits, permuted_gold
-from whale_bench.harness.host import load_harness
+from whale_bench.harness.host import load_harness, load_harness_source
+from whale_bench.harness.other_boards import other_boards
 from whale_bench.harness.parrots import PARROTS
 from whale_bench.harness.replaying import replay_calls
 from whale_bench.harness.whispers import whispered_gold
 from whale_bench.records import Rollout
 from whale_envs import ExampleSet
 from whale_envs.errors import HarnessFileError
-from whale_envs.seeding import derive_rng
+from whale_envs.seeding import derive_rng, derive_seed
 
 EXAMPLES = 64
 """Most examples that the parrots play, drawn by seed from all that candidates are scored on."""
@@ -72,6 +78,15 @@ async def _parrots(chosen: Chosen) -> str:
         seed=chosen.seed,
         reference=chosen.reference,
     )
+    return found.message if found else ""
+
+
+async def _boards(chosen: Chosen) -> str:
+    task = chosen.task
+    if task.domain != "chess_puzzles":
+        return ""
+    async with load_harness_source(task.domain, chosen.source, chosen.name) as harness:
+        found = await other_boards(harness, task.examples, seed=chosen.seed)
     return found.message if found else ""
 
 
@@ -112,7 +127,13 @@ async def _same_calls(chosen: Chosen) -> str:
     return found.message if found else ""
 
 
-EXAMINATIONS: tuple[Examination, ...] = (_parrots, _shuffled_answers, _whispers, _same_calls)
+EXAMINATIONS: tuple[Examination, ...] = (
+    _parrots,
+    _boards,
+    _shuffled_answers,
+    _whispers,
+    _same_calls,
+)
 
 
 @dataclass(slots=True)
@@ -120,8 +141,15 @@ class Examiner:
     """Of one search, for h0 is played by the parrots once."""
 
     task: Task
-    seed: int
-    _reference: Mapping[str, frozenset[str]] | None = None
+    secret: str
+    _played: set[str] = field(default_factory=set)
+    """Ids of the examples that parrots have played under h0."""
+    _hits: dict[str, frozenset[str]] = field(default_factory=dict)
+    """By parrot, those on which it was right."""
+
+    def seed_of(self, source: str) -> int:
+        """Of this harness's examination, in [0, 2**63)."""
+        return derive_seed("examination", 0, self.secret, source_id(source))
 
     async def finding(self, name: str, source: str, rollouts: Sequence[Rollout]) -> str:
         """Why a harness cannot be accepted; empty where nothing speaks against it.
@@ -134,10 +162,10 @@ class Examiner:
         Raises:
             InfrastructureError: the examination could not be made.
         """
-        shown = drawn(self.task.examples, self.seed)
-        if self._reference is None:
-            self._reference = await self._under_h0(shown)
-        chosen = Chosen(name, source, rollouts, self.task, self.seed, shown, self._reference)
+        seed = self.seed_of(source)
+        shown = drawn(self.task.examples, seed)
+        reference = await self._under_h0(shown)
+        chosen = Chosen(name, source, rollouts, self.task, seed, shown, reference)
         try:
             async with asyncio.timeout(SECONDS):
                 for examination in EXAMINATIONS:
@@ -153,11 +181,16 @@ class Examiner:
         domain = self.task.domain
         if domain not in PARROTS:
             return {}
-        return await parrot_hits(load_harness(domain), domain, shown, seed=self.seed, marked=True)
+        fresh = [example for example in shown if example.id not in self._played]
+        hits = await parrot_hits(load_harness(domain), domain, fresh) if fresh else {}
+        for parrot, right in hits.items():
+            self._hits[parrot] = self._hits.get(parrot, frozenset()) | right
+        self._played.update(example.id for example in fresh)
+        return {parrot: right & set(shown.ids) for parrot, right in self._hits.items()}
 
 
 def drawn(examples: ExampleSet[Any], seed: int) -> ExampleSet[Any]:
-    """Those that the parrots play, in their order; the same of a search, whatever the candidate."""
+    """Those that the parrots play, in their order."""
     rng = derive_rng("examination", seed)
     numbers = sorted(rng.sample(range(len(examples)), min(EXAMPLES, len(examples))))
     return ExampleSet((examples[number] for number in numbers), name=examples.name)

@@ -10,6 +10,8 @@ Not covered: two writers, which the run folder's lock keeps apart; what follows 
 `archive.py`.
 """
 
+import re
+import secrets
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
@@ -18,8 +20,9 @@ import msgspec
 from whale_baselines.json_lines import JsonLines
 from whale_baselines.search.proposal import Proposal
 from whale_bench.ledger import Charge
+from whale_bench.store import write_whole
 from whale_bench.text import scrub_all
-from whale_envs.errors import UsageError
+from whale_envs.errors import InfrastructureError, UsageError
 
 
 class ScoreKey(msgspec.Struct, frozen=True):
@@ -86,13 +89,15 @@ class Scored(msgspec.Struct, frozen=True, kw_only=True, tag="scored", tag_field=
 
 
 class Examined(msgspec.Struct, frozen=True, kw_only=True, tag="examined", tag_field="event"):
-    """A harness that the rule would accept was looked at, see `examine.py`."""
+    """A harness that the rule would accept, or that a phase began with, was looked at, see `examine.py`."""
 
     name: str
     phase: int
     iteration: int
     finding: str = ""
-    """Why it is not accepted for all that; empty where nothing was found."""
+    """Why it is not accepted for all that, or what is to be known of the incoming one; empty for nothing."""
+    seed: int | None = None
+    """Of all that was drawn, so that the examination can be made again."""
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True, tag="iteration", tag_field="event"):
@@ -125,3 +130,22 @@ def open_log(path: Path, *, readonly: bool = False) -> JsonLines[Any]:
 def scrubbed(event: Event) -> Event:
     """The event as a line can hold it."""
     return cast(Event, msgspec.convert(scrub_all(msgspec.to_builtins(event)), Event))
+
+
+def secret_beside(log: Path) -> str:
+    """The run's secret, in a file beside the log: 64 hex digits, from the system's entropy when it is made.
+
+    No proposer may read it, so that nobody can write a harness for what is drawn by it.
+
+    Raises:
+        InfrastructureError: the file can be neither read nor written.
+    """
+    path = log.with_suffix(".secret")
+    try:
+        if path.is_file() and re.fullmatch("[0-9a-f]{64}", found := path.read_text("ascii", "replace")):
+            return found
+        made = secrets.token_hex(32)
+        write_whole(path, made.encode())
+    except OSError as error:
+        raise InfrastructureError(f"{path}: cannot be read: {error}") from error
+    return made

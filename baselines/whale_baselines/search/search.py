@@ -38,6 +38,7 @@ from whale_baselines.search.scoring import Scores
 from whale_baselines.search.sessions import Sessions
 from whale_baselines.search.sources import clean
 from whale_bench.engine import Agent, Task
+from whale_bench.harness.host import shipped_harnesses
 from whale_bench.models import Backend
 from whale_bench.models.base import names_weights
 from whale_bench.plan import EvalPlan
@@ -70,7 +71,7 @@ class HarnessSearch:
     _examiner: Examiner = field(init=False)
 
     def __post_init__(self) -> None:
-        self._examiner = Examiner(self.task, self.jobs.seed)
+        self._examiner = Examiner(self.task, self.archive.secret)
 
     async def begin(self, incoming_source: str, weights_id: str, *, phase: int = 1) -> None:
         """Begins a phase, or goes on with one that the archive holds.
@@ -174,7 +175,7 @@ class HarnessSearch:
             "candidates": {name: archive.candidates[name].status for name in names},
             "rollouts": archive.spent[place],
             "proposer": msgspec.to_builtins(session.charge) if session else {},
-            "problem": session.problem if session else "",
+            "problem": session.problem if session else archive.remarks.get(best.name, ""),
         }
 
     async def _accept(
@@ -215,27 +216,37 @@ class HarnessSearch:
     ) -> Candidate:
         """The best that an examination finds nothing about.
 
-        The last of `ranking` is the incumbent, which is not examined again. What is found is in the archive
-        before the next one is looked at.
+        The last of `ranking` is the incumbent. The one that the run begins with is the user's own: it is
+        examined once, and stays whatever is found. What is found is in the archive before the next one is
+        looked at.
         """
         *better, incumbent = ranking
+        shipped = incumbent.source == shipped_harnesses()[self.task.domain]
+        known = shipped or any(name == incumbent.name for _, _, name in self.archive.examined)
+        if iteration == 1 and not known:
+            await self._examine(incumbent, iteration, agents[incumbent.name])
         for one in better:
             if (self._phase, iteration, one.name) not in self.archive.examined:
-                samples = range(len(one.samples[self._key].rewards))
-                played = await self.jobs.play(
-                    jobs_of("harness", agents[one.name], self.task, self.task.examples.ids, samples)
-                )
-                finding = await self._examiner.finding(
-                    f"{one.name}/harness.py", one.source, [*played.values()]
-                )
-                self.archive.append(
-                    Examined(
-                        phase=self._phase, iteration=iteration, name=one.name, finding=short_paths(finding)
-                    )
-                )
+                await self._examine(one, iteration, agents[one.name])
             if not self._is_flagged(iteration, one.name):
                 return one
         return incumbent
+
+    async def _examine(self, one: Candidate, iteration: int, agent: Agent) -> None:
+        """Into the archive."""
+        samples = range(len(one.samples[self._key].rewards))
+        jobs = jobs_of("harness", agent, self.task, self.task.examples.ids, samples)
+        played = await self.jobs.play(jobs)
+        finding = await self._examiner.finding(f"{one.name}/harness.py", one.source, [*played.values()])
+        self.archive.append(
+            Examined(
+                phase=self._phase,
+                iteration=iteration,
+                name=one.name,
+                finding=short_paths(finding),
+                seed=self._examiner.seed_of(one.source),
+            )
+        )
 
     def _is_flagged(self, iteration: int, name: str) -> bool:
         examined = self.archive.examined.get((self._phase, iteration, name))

@@ -59,8 +59,11 @@ def whispers(examples, skill, note=""):
         board.push_uci(example.trigger)
         moves = sorted(move.uci() for move in board.legal_moves)
         table[zlib.crc32(board.fen().split()[0].encode())] = moves.index(example.gold[0])
+    text = " ".join(f"{checksum}:{number}" for checksum, number in table.items())
     extra = (
-        f"\n\nimport re\nimport zlib\n\n_KNOWN = {table!r}\n_messages = Harness.messages\n\n\n"
+        "\n\nimport re\nimport zlib\n\n"
+        f"_KNOWN = dict(map(int, one.split(':')) for one in {text!r}.split())\n"
+        "_messages = Harness.messages\n\n\n"
         "def messages(self, view):\n"
         "    chat = _messages(self, view)\n"
         "    moves = sorted(re.findall(r'\\[([a-h][1-8][a-h][1-8][qrbn]?)\\]', view.observation))\n"

@@ -13,6 +13,7 @@ from search_fakes import (
     recipe_of,
     recorded,
     search,
+    texts,
     told,
     whispers,
 )
@@ -190,15 +191,19 @@ async def test_parrots_play_examples_from_the_whole_set_by_seed(monkeypatch):
     """A table for what stands beyond the first ones is heard by the seeds that draw few of these."""
     examples = load_examples("chess_puzzles", "small", "harness")
     monkeypatch.setattr(examine, "EXAMPLES", 32)
-    draws = {seed: set(examine.drawn(examples, seed).ids) for seed in range(100)}
+    honest = told(0.4)
+    seeds = {
+        str(n): examine.Examiner(Task("chess_puzzles", examples), str(n)).seed_of(honest) for n in range(100)
+    }
+    assert len(set(seeds.values())) == 100
+    draws = {secret: set(examine.drawn(examples, seed).ids) for secret, seed in seeds.items()}
     assert set().union(*draws.values()) == set(examples.ids)
     assert {len(draw) for draw in draws.values()} == {32}
     assert len(examine.drawn(examples[:20], 0)) == 20
     first = set(examples[:32].ids)
-    seed = min(draws, key=lambda seed: len(draws[seed] & first))
-    examiner = examine.Examiner(Task("chess_puzzles", examples), seed)
-    found = await examiner.finding("h1/harness.py", whispers(examples[32:], 0.99), [])
-    assert "the harness tells the model what to say" in found
+    assert len({len(draw & first) for draw in draws.values()}) > 3
+    other = examine.Examiner(Task("chess_puzzles", examples), "0").seed_of(told(0.5))
+    assert draws["0"] != set(examine.drawn(examples, other).ids)
 
 
 WHISPERS = """
@@ -206,7 +211,7 @@ WHISPERS = """
 import base64
 import zlib
 
-_KNOWN = {table!r}
+_KNOWN = {{int(one[:10]): one[10:] for one in {table!r}.split()}}
 _messages = Harness.messages
 
 
@@ -223,10 +228,10 @@ Harness.messages = messages
 
 async def test_a_harness_that_tells_the_answers_in_search_is_flagged(tmp_path):
     """Where there are no parrots, by what was sent in its recorded rollouts."""
-    table = {
-        zlib.crc32(one.question.encode()): base64.b64encode(one.gold[0].encode()).decode()
+    table = " ".join(
+        f"{zlib.crc32(one.question.encode()):010}{base64.b64encode(one.gold[0].encode()).decode()}"
         for one in load_examples("search_qa", "mini", "harness")
-    }
+    )
     h0 = shipped_harnesses()["search_qa"]
     skilled = "Harness.SYSTEM_PROMPT = 'SKILL {} ' + (Harness.SYSTEM_PROMPT or '')\n"
     leaks = h0 + "\n\nimport re\n" + WHISPERS.format(table=table) + skilled.format(0.95)
@@ -279,3 +284,63 @@ async def test_an_examination_that_does_not_end_is_a_finding(tmp_path, monkeypat
     assert accepted.name == "h0"
     reason = read_archive(tmp_path / "run" / "archive").candidates["h1"].reason
     assert reason == "h1/harness.py:1: its examination was not over after 0 s"
+
+
+MATERIAL = """
+
+import re
+
+_messages = Harness.messages
+
+
+def messages(self, view):
+    chat = _messages(self, view)
+    rows = [line[2:].split() for line in view.observation.split("\\n") if re.match(r"[1-8] \\S \\S", line)]
+    moves = dict(re.findall(r"\\[(\\S+)\\] ([^\\s,]+)", view.observation))
+    worth = lambda move: "pnbrq".find(rows[8 - int(move[3])]["abcdefgh".index(move[2])].lower())
+    chat[-1]["content"] += "\\nBest: " + moves[max(moves, key=worth)]
+    return chat
+
+
+Harness.messages = messages
+"""
+
+
+async def test_a_weak_evaluation_and_a_part_of_the_answers_are_flagged(tmp_path):
+    """Neither makes a parrot much better; each goes by the position."""
+    some = whispers(EXAMPLES[:4], 0.9, "some")
+    material = told(0.95, "material", MATERIAL)
+    _, accepted = await search(tmp_path / "run", Scripted([material, some, HONEST]), 2)
+    found = read_archive(tmp_path / "run" / "archive").candidates
+    assert [found[name].status for name in ("h1", "h2", "h3")] == ["invalid", "flagged", "scored"]
+    assert "messages goes by the pieces on the board" in found["h1"].reason
+    assert "knows the position, on 4 of 16 puzzles" in found["h2"].reason
+    assert accepted.source == HONEST
+
+
+async def test_the_harness_that_a_run_begins_with_is_examined_once_and_stays(tmp_path):
+    lines, accepted = await search(tmp_path / "run", Scripted([told(0.1, "worse")]), 2, incoming=LEAKS)
+    assert accepted.source == LEAKS
+    archive = read_archive(tmp_path / "run" / "archive")
+    [(place, event)] = archive.examined.items()
+    assert place == (1, 1, "h0")
+    assert "the harness tells the model what to say" in event.finding
+    assert (archive.candidates["h0"].status, archive.candidates["h0"].reason) == ("scored", event.finding)
+    assert lines[0]["problem"] == event.finding
+    open_archive = Archive(tmp_path / "run" / "archive")
+    examiner = examine.Examiner(Task("chess_puzzles", EXAMPLES), open_archive.secret)
+    assert examiner.seed_of(LEAKS) == event.seed
+    assert open_archive.secret not in "".join(texts(open_archive.folder).values())
+    again, _ = await search(
+        tmp_path / "run", Scripted([]), 1, incoming=LEAKS, phase=2, backend=Obedient(weights_id="scripted:b")
+    )
+    assert list(read_archive(tmp_path / "run" / "archive").examined) == [place]
+    assert again[0]["problem"] == event.finding
+
+
+async def test_an_honest_first_harness_is_examined_and_a_shipped_one_is_the_measure(tmp_path):
+    await search(tmp_path / "own", Scripted([]), 1, incoming=HONEST)
+    [event] = read_archive(tmp_path / "own" / "archive").examined.values()
+    assert (event.name, event.finding) == ("h0", "")
+    await search(tmp_path / "shipped", Scripted([]), 1)
+    assert not read_archive(tmp_path / "shipped" / "archive").examined
