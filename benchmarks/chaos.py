@@ -54,7 +54,10 @@ def evaluated(folder: Path, rollouts: int, *options: str) -> float:
 
 def contents(folder: Path) -> tuple[dict, dict, int]:
     """(rollouts by key, settled charges by key, rollouts executed), without times."""
-    rows = {row.key: msgspec.structs.replace(row, seconds=0.0) for row in RunStore.open(folder).rollouts()}
+    rows = {
+        row.key: msgspec.structs.replace(row, seconds=0.0, env_seconds=0.0)
+        for row in RunStore.open(folder).rollouts()
+    }
     with Ledger(folder / "ledger.sqlite", readonly=True) as ledger:
         ledger.audit()
         settled = [event for event in ledger.events() if event.kind == "settle"]

@@ -129,4 +129,5 @@ async def rollout(
         known_sampled_tokens=None if known_of is None else known_of.sampled_tokens,
         tool_calls=int(counters.get("tool_calls", 0)),
         seconds=time.perf_counter() - began,
+        env_seconds=now.env_seconds,
     )

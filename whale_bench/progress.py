@@ -7,6 +7,7 @@
 Not covered: what happens next, see `turns.py`; the record of a rollout that has ended, see `engine.py`.
 """
 
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,6 +37,16 @@ class Progress:
     """Whether the model has been asked and has not replied."""
     unanswered: Usage = NOTHING
     """Of a call that the server failed, or refused, for good."""
+    env_seconds: float = 0.0
+
+    async def step(self, action: str) -> tuple[str, bool, dict[str, Any]]:
+        """The environment's step: the observation, whether it ended, and the rest it tells."""
+        began = time.perf_counter()
+        try:
+            observation, _, terminated, truncated, told = await self.env.astep(action)
+        finally:
+            self.env_seconds += time.perf_counter() - began
+        return observation, terminated or truncated, told
 
     @property
     def sampled(self) -> int:

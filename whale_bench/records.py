@@ -102,6 +102,8 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
     tool_calls: int = 0
     seconds: float = 0.0
     """Wall time from first to last, waiting included."""
+    env_seconds: float = 0.0
+    """That part of it which went into the environment's steps: tools and verification."""
 
 
 class TrainingSequence(msgspec.Struct, frozen=True):

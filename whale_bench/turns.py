@@ -70,15 +70,15 @@ async def play(
 
 async def play_own(task: Task, agent: OwnAgent, now: Progress, key: str) -> Verdict:
     """Actions of an own agent until the episode ends; returns the verdict."""
-    view, env = now.view, now.env
+    view = now.view
     opening = Opening(task.domain, view.opening, view.max_turns, view.seed, _tools(task))
     async with agent.play(key, opening, now.segments) as session:
         action = await session.begin()
         while True:
             calls = len(now.segments)  # what it calls while the environment is at work is of the next
-            observation, _, terminated, truncated, info = await env.astep(action)
+            observation, ended, info = await now.step(action)
             now.steps.append(Step(action, observation, info["event"], info["feedback"], calls))
-            if terminated or truncated:
+            if ended:
                 verdict: Verdict = info["verdict"]
                 return verdict
             action = await session.observe(observation, info["event"], info["feedback"])
@@ -110,9 +110,9 @@ async def _act(agent: Agent, now: Progress, generation: Generation) -> Verdict |
         raise HarnessError(
             "provenance", f"{decision.action!r:.200} is chosen among moves that the reply lists"
         )
-    observation, _, terminated, truncated, info = await env.astep(decision.action)
+    observation, ended, info = await now.step(decision.action)
     now.steps.append(Step(decision.action, observation, info["event"], info["feedback"], len(now.segments)))
-    if terminated or truncated:
+    if ended:
         verdict: Verdict = info["verdict"]
         return verdict
     view.observation = observation

@@ -19,8 +19,8 @@ A backend on the device that trains gives its memory up while an update is made 
 Where a disk has damaged the newest checkpoint, the run goes on from the one before: a finished step is
 made anew from its recorded rollouts, and taken only if it comes out with the same weights, bit by bit.
 
-`metrics.jsonl` has a line for each finished step. Verification happens inside a rollout, so "sample"
-has its seconds, too.
+`metrics.jsonl` has a line for each finished step. Rollouts are verified while others are sampled, so "sample"
+has those seconds, too; `verify_seconds` is their sum over the rollouts, tools included.
 
 Not covered: when a phase ends, see the schedule; several machines; serving by a server whose weights
 cannot be replaced.
@@ -270,6 +270,7 @@ def _line(state: TrainingState, admitted: Admitted, update: Update, reward: floa
         "accepted_examples": admitted.examples,
         "broken_share": admitted.broken / rollouts,
         "accepted_tokens": admitted.sampled,
+        "verify_seconds": admitted.env_seconds,
         "trained_tokens": update.tokens,
         "updates": update.updates,
         "skipped": update.skipped,

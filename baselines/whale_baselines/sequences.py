@@ -16,6 +16,7 @@ a micro-batch is closed before a row would make its padding 5%: the bound holds 
 Not covered: packing several rows into one without padding, which needs attention kernels for it.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -62,6 +63,8 @@ class Admitted:
     """Rollouts, accepted or not, whose context was rewritten, so that they are several rows."""
     sampled: int
     """Sampled tokens of the accepted."""
+    env_seconds: float
+    """Of all rollouts, in the environment's steps: tools and verification."""
 
     @property
     def tokens(self) -> int:
@@ -95,6 +98,7 @@ def admit(rollouts: Iterable[Rollout]) -> Admitted:
         examples=len({rollout.example_id for rollout, _ in good}),
         broken=sum(len(several) > 1 for _, several in sequences),
         sampled=sum(sum(sequence.mask) for _, several in good for sequence in several),
+        env_seconds=math.fsum(rollout.env_seconds for rollout in ordered),
     )
 
 

@@ -13,7 +13,17 @@ from collections.abc import Iterator
 from whale_bench.records import Rollout
 from whale_leaderboard.recorded import HARNESS_FAILED, MODEL_FAILED, text_differs
 
-_ALONE = ("segments", "steps", "verdict", "seconds", "error", "metrics", "prompt_tokens", "sampled_tokens")
+_ALONE = (
+    "segments",
+    "steps",
+    "verdict",
+    "seconds",
+    "env_seconds",
+    "error",
+    "metrics",
+    "prompt_tokens",
+    "sampled_tokens",
+)
 """Fields that are compared in their own way."""
 
 _SHOWN = ("retrieval_accuracy", "extraction_accuracy")

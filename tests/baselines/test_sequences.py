@@ -1,3 +1,4 @@
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -59,6 +60,12 @@ def test_only_verified_rollouts_that_were_not_cut_off_are_admitted():
     )
     assert (admitted.rollouts, admitted.accepted, admitted.cut_off, admitted.examples) == (5, 2, 1, 1)
     assert len(admitted.rows) == 2
+
+
+def test_seconds_in_the_environment_are_those_of_all_rollouts():
+    some = [rollout_of(key=f"weight:a:{n}", reward=n % 2) for n in range(4)]
+    rollouts = [msgspec.structs.replace(one, env_seconds=2.0**n) for n, one in enumerate(some)]
+    assert admit(rollouts).env_seconds == 15.0
 
 
 @pytest.mark.parametrize("bad", [segment([1], None), segment(None, [2])])

@@ -85,7 +85,7 @@ def results(folder: Path) -> dict[str, Any]:
     import msgspec
 
     rows = RunStore.open(folder).rollouts()
-    return {row.key: msgspec.structs.replace(row, seconds=0.0) for row in rows}
+    return {row.key: msgspec.structs.replace(row, seconds=0.0, env_seconds=0.0) for row in rows}
 
 
 def settled(folder: Path) -> dict[str, tuple[int, ...]]:

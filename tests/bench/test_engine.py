@@ -1,6 +1,7 @@
 """The rollout engine on scripted replies: what is played, what ends a rollout, and what is on record."""
 
 import asyncio
+import itertools
 import pickle
 import sys
 import types
@@ -67,6 +68,17 @@ async def test_o16_what_is_no_legal_move_costs_a_turn_and_leaves_the_board(bad: 
 async def test_a_second_refused_reply_ends_the_rollout_with_no_reward() -> None:
     row = await play(["I resign", "Truly"], example=TWO_PLIES)
     assert (row.stop_condition, row.verdict.reward, len(row.steps)) == ("malformed", 0.0, 2)
+
+
+async def test_time_in_the_environment_is_a_part_of_the_rollouts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each step of the environment moves this clock by a second, and nothing else does."""
+    from whale_bench import progress
+
+    clock = itertools.count()
+    monkeypatch.setattr(progress.time, "perf_counter", lambda: float(next(clock)))
+    row = await play(["I resign", "Truly"], example=TWO_PLIES)
+    assert len(row.steps) == 2
+    assert row.env_seconds == 2.0 < row.seconds
 
 
 def legal(example: int) -> list[str]:
@@ -423,7 +435,9 @@ async def test_seeds_differ_by_run_example_sample_and_turn_and_are_reproducible(
 
 async def test_equal_rollouts_are_equal_records() -> None:
     rows = [await play(None, backend=load_scripted("noisy-oracle:0.5"), sample=3) for _ in range(2)]
-    assert msgspec.structs.replace(rows[0], seconds=0) == msgspec.structs.replace(rows[1], seconds=0)
+    assert msgspec.structs.replace(rows[0], seconds=0, env_seconds=0) == msgspec.structs.replace(
+        rows[1], seconds=0, env_seconds=0
+    )
 
 
 # --- gold -----------------------------------------------------------------------------------------

@@ -545,7 +545,10 @@ async def test_o37_beside_hostile_candidates_the_others_score_as_if_alone() -> N
             "chess_puzzles", shipped_harnesses()["chess_puzzles"] + "\n", "b.py"
         ) as b:
             rows = [play(None, b, backend=load_scripted("noisy-oracle:0.7"), example=i) for i in range(12)]
-            return [msgspec.structs.replace(row, seconds=0.0) for row in await asyncio.gather(*rows)]
+            return [
+                msgspec.structs.replace(row, seconds=0.0, env_seconds=0.0)
+                for row in await asyncio.gather(*rows)
+            ]
 
     async def hostile() -> list[str]:
         async with ProcessHarness(FILES / "moody.py", call_seconds=0.8) as a:

@@ -53,6 +53,8 @@ class StepLine(msgspec.Struct, frozen=True, kw_only=True):
     """The share of rollouts that became several training sequences."""
     accepted_tokens: int
     """Sampled tokens of the accepted rollouts."""
+    verify_seconds: float
+    """In the environments' steps, tools and verification, summed over the rollouts."""
     trained_tokens: int
     """Of the optimizer steps that were made."""
     updates: int
