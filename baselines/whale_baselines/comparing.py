@@ -21,7 +21,7 @@ from whale_baselines.curves import outcome_of, phase_lengths
 from whale_baselines.history import FILE, History
 from whale_baselines.recipes import RunRecipe
 from whale_baselines.run_recipe import recipe_of_run
-from whale_bench.statistics import Score, score_of
+from whale_bench.statistics import Score, score_of, t_quantile
 from whale_bench.store import RunStore
 from whale_envs.errors import UsageError
 
@@ -113,16 +113,17 @@ def _row(name: str, runs: Sequence[tuple[RunRecipe, Path, History]]) -> Row:
 def over_seeds(scores: Sequence[Score]) -> Score:
     """The mean of several seeds' scores on the same examples, with an interval over seeds and examples.
 
-    Either side of the interval is the root of two squares: of that over the seeds' means, and of the mean of
-    that over each seed's examples. Scores on the same examples are correlated, nobody knows how much, and the
-    error of a mean is never more than the mean of the errors: so it covers at least 95%.
+    Either side of the interval is the root of two squares: of Student's over the seeds' means, which is nothing
+    where they agree, and of the mean of that over each seed's examples. Scores on the same examples are
+    correlated, nobody knows how much, and the error of a mean is never more than the mean of the errors: so it
+    covers at least 95%.
     """
     if len(scores) == 1:
         return scores[0]
     seeds = score_of([score.mean for score in scores])
-    mean = seeds.mean
-    below = math.hypot(mean - seeds.low, fmean(score.mean - score.low for score in scores))
-    above = math.hypot(seeds.high - mean, fmean(score.high - score.mean for score in scores))
+    mean, half = seeds.mean, t_quantile(len(scores) - 1) * seeds.stderr
+    below = math.hypot(half, fmean(score.mean - score.low for score in scores))
+    above = math.hypot(half, fmean(score.high - score.mean for score in scores))
     stderr = math.hypot(seeds.stderr, fmean(score.stderr for score in scores))
     return Score(mean, stderr, max(0.0, mean - below), min(1.0, mean + above))
 

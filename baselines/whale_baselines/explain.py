@@ -79,7 +79,7 @@ def memory_bytes(recipe: Recipe, trainer: RsftTrainer, *, shared: bool, resting:
     served = 2 * count if rounded else 0 if shared else 4 * count
     vocabulary = int(trainer.model.config.get_text_config().vocab_size)
     training = training_bytes(count, trained, recipe.micro_tokens, vocabulary)
-    training += int(trainer.activation_bytes * recipe.micro_tokens)
+    training += trainer.activation_bytes(recipe.micro_tokens)
     return max(training, trainer.held_bytes + served) if resting else training + served
 
 

@@ -58,10 +58,10 @@ def logprobs_of(model: Any, prompts: Sequence[tuple[int, ...]]) -> list[float]:
     return found
 
 
-def saved_bytes(model: Any, tokens: int = 32) -> float:
-    """What a forward pass keeps of a token for the backward one, but for logits; measured on so many tokens.
+def saved_bytes(model: Any, tokens: int) -> int:
+    """What a forward pass over so many tokens keeps for the backward one, but for logits.
 
-    Weights are not counted, nor what is saved twice.
+    Weights are not counted, nor what is saved twice; rounded copies of weights are.
     """
     import torch
 
@@ -79,7 +79,7 @@ def saved_bytes(model: Any, tokens: int = 32) -> float:
     row = Row((PAD,) * tokens, (*[IGNORED] * (tokens - 1), PAD))
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         nll_sum(model, collate([row], model.device))
-    return sum(kept.values()) / tokens
+    return sum(kept.values())
 
 
 def nll_sum(model: Any, batch: Batch, temperature: float = 1.0) -> "torch.Tensor":

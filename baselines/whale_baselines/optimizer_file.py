@@ -40,7 +40,7 @@ def write_optimizer(state: dict[str, Any], path: Path) -> None:
 
 
 def read_optimizer(path: Path) -> dict[str, Any]:
-    """What `write_optimizer` was given, on the CPU.
+    """What `write_optimizer` was given, on the CPU, in memory of its own: the file may be deleted.
 
     Raises as safetensors, json and the disk do where the file is none of those.
     """
@@ -51,7 +51,7 @@ def read_optimizer(path: Path) -> dict[str, Any]:
         groups = json.loads((file.metadata() or {})[_GROUPS])
         for full in file.keys():  # noqa: SIM118  # not a dict
             name, _, key = full.partition(":")
-            state.setdefault(int(key) if key.isdigit() else key, {})[name] = file.get_tensor(full)
+            state.setdefault(int(key) if key.isdigit() else key, {})[name] = file.get_tensor(full).clone()
     for group in groups:
         group["betas"] = tuple(group["betas"])
     return {"state": state, _GROUPS: groups}

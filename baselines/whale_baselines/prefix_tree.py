@@ -10,10 +10,12 @@ the loss counts as often as rows have it as a label. That is the sum of the rows
 gradient; they differ by rounding alone (a test compares them in double precision).
 
 The attention mask is dense, of size tokens squared, where kernels for causal rows skip half of it: a tree is
-taken only where it has at most half of the rows' tokens, and holds at most `MOST` of them.
+taken only where it has at most half of the rows' tokens, and holds at most `MOST` of them. All layers share
+one mask, in the number format that they compute in.
 
-Not covered: models whose layers do not all attend to everything before them, and attention other than
-torch's own kernel. These are trained in padded rows.
+Not covered: models whose layers do not all attend to everything before them, that have text as one of their
+parts, or whose positions are no argument, and attention other than torch's own kernel. These are trained in
+padded rows.
 """
 
 from collections.abc import Sequence
@@ -37,8 +39,8 @@ class Tree(NamedTuple):
     """[1, tokens], int64."""
     positions: "torch.Tensor"
     """[1, tokens], int64: how many ancestors a token has."""
-    visible: "torch.Tensor"
-    """[1, 1, tokens, tokens], bool: whether the token of a row attends to that of a column."""
+    mask: "torch.Tensor"
+    """[1, 1, tokens, tokens]: 0 where the token of a row attends to that of a column, else minus infinity."""
     parents: "torch.Tensor"
     """[targets], int64: where the model predicts from, ..."""
     targets: "torch.Tensor"
@@ -52,14 +54,17 @@ def takes_trees(model: Any) -> bool:
     config = model.config
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
     window = getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True)
-    return kinds == {"full_attention"} and not window and config._attn_implementation == "sdpa"
+    plain = config.get_text_config() is config and not getattr(config, "alibi", False)
+    return plain and kinds == {"full_attention"} and not window and config._attn_implementation == "sdpa"
 
 
 def tree_groups(rows: Sequence[Row], budget: int) -> list[tuple[Row, ...]] | None:
     """The rows in groups whose trees have at most `budget` tokens; None where that does not pay.
 
-    A row longer than the budget stands alone.
+    A row longer than the budget stands alone; with one longer than `MOST` there are no trees.
     """
+    if any(len(row.ids) > MOST for row in rows):
+        return None
     budget = min(budget, MOST)
     groups: list[list[Row]] = []
     held = total = 0
@@ -77,8 +82,8 @@ def tree_groups(rows: Sequence[Row], budget: int) -> list[tuple[Row, ...]] | Non
     return [tuple(group) for group in groups]
 
 
-def tree_of(rows: Sequence[Row], device: Any = "cpu") -> Tree:
-    """The tree of these rows."""
+def tree_of(rows: Sequence[Row], device: Any = "cpu", dtype: "torch.dtype | None" = None) -> Tree:
+    """The tree of these rows, its mask in `dtype`; None is float32."""
     import torch
 
     nodes: dict[tuple[int, int], int] = {}
@@ -102,7 +107,9 @@ def tree_of(rows: Sequence[Row], device: Any = "cpu") -> Tree:
     return Tree(
         ids=torch.tensor([ids], device=device),
         positions=torch.tensor([positions], device=device),
-        visible=visible[None, None].to(device),
+        mask=torch.zeros(visible.shape, dtype=dtype)
+        .masked_fill_(~visible, -torch.inf)[None, None]
+        .to(device),
         parents=torch.tensor([parents[at] for at in trained], dtype=torch.int64, device=device),
         targets=torch.tensor([ids[at] for at in trained], dtype=torch.int64, device=device),
         counts=torch.tensor([counts[at] for at in trained], dtype=torch.float32, device=device),
@@ -116,7 +123,7 @@ def tree_nll_sum(model: Any, tree: Tree, temperature: float = 1.0) -> "torch.Ten
     kept, of = torch.unique(tree.parents, return_inverse=True)
     out = model(
         input_ids=tree.ids,
-        attention_mask=tree.visible,
+        attention_mask=tree.mask,
         position_ids=tree.positions,
         logits_to_keep=kept,
         use_cache=False,

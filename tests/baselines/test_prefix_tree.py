@@ -40,7 +40,7 @@ def summed_loss(model, rows):
 @settings(max_examples=25)
 @given(rows_that_begin_alike())
 def test_loss_and_gradient_are_those_of_the_rows_alone(rows):
-    tree = tree_of(rows)
+    tree = tree_of(rows, dtype=torch.float64)
     prefixes = {row.ids[:end] for row in rows for end in range(1, len(row.ids) + 1)}
     assert tree.ids.shape[1] == len(prefixes)
     assert tree.counts.sum().item() == sum(row.tokens for row in rows)
@@ -74,6 +74,7 @@ def test_a_tree_is_taken_only_where_it_saves_half():
     alike = [Row((*prompt, end), (*[IGNORED] * 10, end)) for end in (20, 21)]
     assert tree_groups(alike, 100) is None  # 12 tokens for 22
     assert tree_groups(alike * 2, 100) is not None
+    assert tree_groups([*alike * 2, Row((3,) * 4097, (IGNORED,) * 4097)], 100) is None
     assert tree_groups(alike * 2, 11) == [(alike[0],) * 2, (alike[1],) * 2]
 
 
@@ -87,7 +88,7 @@ def samples_of_prompts():
     rows = []
     for n, prompt in enumerate(prompts):
         for sample in range(5):
-            answer = (100 + n, 110 + sample % 3, 2)
+            answer = (100 + n, *[110 + sample % 3] * (1 + sample % 2), 2)
             rows.append(Row((*prompt, *answer), (*[IGNORED] * len(prompt), *answer)))
     return rows
 
@@ -116,12 +117,40 @@ def test_an_update_in_trees_is_the_update_in_padded_rows(base, monkeypatch):
     assert apart / count < 0.01 * moved  # Adam's first steps turn rounding of tiny gradients into signs
 
 
+@pytest.mark.parametrize("settings", [{"precision": "bfloat16"}, {"lora_rank": 4}])
+def test_trees_train_rounded_passes_and_adapters_too(base, monkeypatch, settings):
+    rows = samples_of_prompts()
+    ours = trainer_of(base, minibatch=15, **settings).update(rows, step=0)
+    monkeypatch.setattr(rsft, "takes_trees", lambda _model: False)
+    padded = trainer_of(base, minibatch=15, **settings).update(rows, step=0)
+    assert ours.padding == 0 < padded.padding
+    assert ours.loss == pytest.approx(padded.loss, rel=1e-2)
+    assert ours.grad_norm == pytest.approx(padded.grad_norm, rel=3e-2)
+
+
+def test_all_layers_keep_one_mask():
+    model, kept = tiny_llama(VOCABULARY), {}
+
+    def pack(tensor):
+        if tensor.shape[-2:] == (count, count):
+            kept[tensor.untyped_storage().data_ptr()] = tensor
+        return tensor
+
+    tree = tree_of(samples_of_prompts())
+    count = tree.ids.shape[1]
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        tree_nll_sum(model, tree)
+    assert len(kept) <= 1
+
+
 @pytest.mark.parametrize(
     "changes",
     [
         {"layer_types": ["full_attention", "linear_attention"]},
         {"sliding_window": 8},
         {"_attn_implementation": "eager"},
+        {"alibi": True},
+        {"get_text_config": lambda: None},  # of a model of text and images it is another config
     ],
 )
 def test_other_kinds_of_attention_are_trained_in_rows(changes):

@@ -21,6 +21,7 @@ from whale_baselines.processes import follow, leading
 from whale_baselines.recipe import Recipe
 from whale_baselines.rsft import RsftTrainer
 from whale_baselines.rsft_loop import Phase
+from whale_baselines.sequences import IGNORED, Row
 
 from whale_bench.ledger import Ledger
 
@@ -43,8 +44,17 @@ class Asking(Served):
 def update(base, out):
     trainer = RsftTrainer(base, Recipe(lr=1e-3, precision="float32", minibatch=5, micro_tokens=60))
     found = trainer.update(make_rows(10, seed=7), step=0)
+    alike = trainer.update(rows_alike(), step=1)
     torch.save(trainer.model.state_dict(), out / "update.pt")
-    return {"loss": found.loss, "norm": found.grad_norm, "tokens": found.tokens, "updates": found.updates}
+    fields = ("loss", "grad_norm", "tokens", "updates", "padding")
+    return {"apart": [getattr(found, f) for f in fields], "alike": [getattr(alike, f) for f in fields]}
+
+
+def rows_alike():
+    """Rows that share a prompt: a minibatch of two trees, one for each process, and one of a single tree."""
+    prompt = tuple(range(10, 50))
+    answers = [(100 + n, *[110 + n % 3] * (1 + n % 4), 2) for n in range(8)]
+    return [Row((*prompt, *answer), (*[IGNORED] * len(prompt), *answer)) for answer in answers]
 
 
 def loop(base, out):

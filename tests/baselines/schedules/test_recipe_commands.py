@@ -135,7 +135,8 @@ def test_an_interval_over_seeds_and_examples_holds_both(found):
     """It is never narrower than that over seeds alone, nor, on average, than those over examples."""
     joint, seeds = over_seeds(found), score_of([score.mean for score in found])
     assert joint.mean == seeds.mean
-    assert 0 <= joint.low <= seeds.low <= seeds.mean <= seeds.high <= joint.high <= 1
+    if seeds.stderr:
+        assert 0 <= joint.low <= seeds.low <= seeds.mean <= seeds.high <= joint.high <= 1
     examples = [
         fmean(score.mean - score.low for score in found),
         fmean(score.high - score.mean for score in found),
@@ -143,6 +144,13 @@ def test_an_interval_over_seeds_and_examples_holds_both(found):
     assert joint.mean - joint.low >= min(examples[0], joint.mean) - 1e-12
     assert joint.high - joint.mean >= min(examples[1], 1 - joint.mean) - 1e-12
     assert joint.stderr >= fmean(score.stderr for score in found) - 1e-12
+
+
+def test_seeds_that_agree_widen_no_interval():
+    nothing, half = score_of([0.0] * 64), score_of([0.5, 0.0, 1.0] * 16)
+    for one in (nothing, half):
+        joint = over_seeds([one] * 3)
+        assert (joint.low, joint.high) == pytest.approx((one.low, one.high))
 
 
 def test_the_interval_covers_the_truth_where_seeds_and_examples_vary():
