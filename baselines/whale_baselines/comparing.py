@@ -113,10 +113,10 @@ def _row(name: str, runs: Sequence[tuple[RunRecipe, Path, History]]) -> Row:
 def over_seeds(scores: Sequence[Score]) -> Score:
     """The mean of several seeds' scores on the same examples, with an interval over seeds and examples.
 
-    Either side of the interval is the root of two squares: of Student's over the seeds' means, which is nothing
-    where they agree, and of the mean of that over each seed's examples. Scores on the same examples are
-    correlated, nobody knows how much, and the error of a mean is never more than the mean of the errors: so it
-    covers at least 95%.
+    Either side of the interval is the root of two squares: of Student's over the seeds' means, which is
+    nothing where they agree, and of the mean of that over each seed's examples. Scores on the same examples
+    are correlated, nobody knows how much, and the error of a mean is never more than the mean of the errors:
+    so it covers at least 95%.
     """
     if len(scores) == 1:
         return scores[0]

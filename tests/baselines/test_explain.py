@@ -57,5 +57,18 @@ def test_what_a_forward_pass_keeps_grows_with_its_tokens_and_holds_no_weights(tr
     assert all(parameter.grad is None for parameter in trainer.model.parameters())
 
 
+def test_rounded_copies_of_weights_do_not_grow_with_tokens(tmp_path):
+    from accelerate.state import AcceleratorState
+
+    AcceleratorState._reset_state(reset_partial_state=True)  # it has one precision a process
+    try:
+        trainer = RsftTrainer(write_folder(tmp_path / "base"), Recipe(precision="bfloat16"))
+        with trainer._accelerator.autocast():
+            found = loss.saved_bytes(trainer.model, 512)
+        assert trainer.activation_bytes(512) == pytest.approx(found, rel=0.05)
+    finally:
+        AcceleratorState._reset_state(reset_partial_state=True)
+
+
 def test_held_are_weights_and_two_moments(trainer):
     assert trainer.held_bytes == 12 * sum(parameter.numel() for parameter in trainer.model.parameters())

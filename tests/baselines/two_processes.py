@@ -46,7 +46,7 @@ def update(base, out):
     found = trainer.update(make_rows(10, seed=7), step=0)
     alike = trainer.update(rows_alike(), step=1)
     torch.save(trainer.model.state_dict(), out / "update.pt")
-    fields = ("loss", "grad_norm", "tokens", "updates", "padding")
+    fields = ("loss", "grad_norm", "tokens", "updates")
     return {"apart": [getattr(found, f) for f in fields], "alike": [getattr(alike, f) for f in fields]}
 
 
