@@ -5,8 +5,8 @@
 In WAL mode. A file that was begun and never got its table, as a kill while it is made leaves one, is an
 empty account; a file that had a table and lost it is damaged.
 
-Not covered: what stands in it, see `ledger.py`; a copy of
-the file without its WAL, which lacks the last events.
+Not covered: what stands in it, see `ledger.py`; a copy of the file without its WAL, which lacks the last
+events.
 """
 
 import sqlite3
@@ -79,7 +79,7 @@ def _is_only_begun(db: sqlite3.Connection, path: Path) -> bool:
     A file whose table was dropped is another matter: every change of a schema is counted in the header.
     """
     try:
-        (changes,) = db.execute("PRAGMA schema_version").fetchone()
+        changes: int = db.execute("PRAGMA schema_version").fetchone()[0]
     except sqlite3.OperationalError as error:
         # The header's own journal is still there, and a reader may not undo it. Later ones are WALs.
         if error.sqlite_errorname != "SQLITE_READONLY_ROLLBACK":
