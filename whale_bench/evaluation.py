@@ -258,6 +258,7 @@ class _Launch:
         again = key in self.settled
         attempt = self.ledger.reserve(key, self.plan.split, again=again)
         began = time.perf_counter()
+        self.failures.began(key, time.monotonic())
         try:
             record = await rollout(
                 self.task, self.agent, example, sample=sample, seed=self.plan.seed, key=key
@@ -271,7 +272,7 @@ class _Launch:
                 return
             self.problems[str(error)] += 1
             self._tell()
-            if self.failures.failed(time.monotonic()):
+            if self.failures.failed(key, time.monotonic()):
                 raise _GiveUpError(str(error)) from error
             return
         self.store.append(record)
@@ -279,7 +280,7 @@ class _Launch:
         close = self.ledger.repeat if again else self.ledger.settle
         close(key, attempt, charge_of(row))
         self.tally.add(row)
-        self.failures.finished()
+        self.failures.finished(key)
         self._tell()
 
     def _tell(self) -> None:

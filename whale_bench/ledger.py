@@ -13,7 +13,8 @@ attempt that made it anew; it, too, counts as executed only.
 and repeated attempts. A failed one counts with the tokens it had used; of an interrupted one only the
 rollout is known, and its tokens are flagged as unmetered.
 
-SQLite in WAL mode, one writer process per run (`RunStore` holds the lock); readers are free.
+One writer process per run (`RunStore` holds the lock); readers are free. The file is that of
+`ledger_file.py`.
 
 Not covered: budgets over several runs, and the price of a token.
 """
@@ -28,22 +29,13 @@ from typing import Any, Literal, NamedTuple, Self
 
 import msgspec
 
+from whale_bench.ledger_file import is_full, open_account
 from whale_envs.errors import DataError, InfrastructureError, UsageError
 
 Kind = Literal["reserve", "settle", "missing", "interrupted", "repeated"]
 
 PURPOSES = ("weight", "harness", "smoke", "dev", "test")
 """What a rollout was for. A budget counts all but test."""
-
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS events (
-    seq INTEGER PRIMARY KEY, kind TEXT NOT NULL, key TEXT NOT NULL, attempt INTEGER NOT NULL,
-    purpose TEXT NOT NULL, at REAL NOT NULL, charge TEXT NOT NULL, prev TEXT NOT NULL, hash TEXT NOT NULL
-) STRICT;
-CREATE UNIQUE INDEX IF NOT EXISTS one_settlement ON events (key) WHERE kind = 'settle';
-CREATE UNIQUE INDEX IF NOT EXISTS one_reservation ON events (key, attempt) WHERE kind = 'reserve';
-CREATE UNIQUE INDEX IF NOT EXISTS one_end ON events (key, attempt) WHERE kind != 'reserve';
-"""
 
 _COUNTS = """
 WITH mine (key) AS (VALUES (?)) SELECT
@@ -140,26 +132,10 @@ class Ledger:
     """
 
     def __init__(self, path: Path, *, readonly: bool = False) -> None:
-        if readonly and not path.is_file():
-            raise UsageError(f"{path}: there is no ledger")
         self.path = path
         self._readonly = readonly
-        target = f"{path.absolute().as_uri()}?mode={'ro' if readonly else 'rwc'}"
-        try:
-            self._db = sqlite3.connect(target, uri=True, isolation_level=None)
-        except sqlite3.Error as error:
-            raise UsageError(f"{path}: cannot be opened as a ledger: {error}") from error
-        try:
-            if not readonly:
-                self._db.execute("PRAGMA journal_mode=WAL")
-                self._db.execute("PRAGMA synchronous=NORMAL")  # a killed process loses nothing
-                self._db.executescript(_SCHEMA)
-            row = self._db.execute("SELECT seq, hash FROM events ORDER BY seq DESC LIMIT 1").fetchone()
-        except sqlite3.Error as error:
-            self._db.close()
-            if _is_full(error):
-                raise InfrastructureError(f"{path}: cannot be written: {error}") from error
-            raise DataError(f"{path}: is no ledger, or damaged: {error}") from error
+        self._db = open_account(path, readonly=readonly)
+        row = next(self._read("SELECT seq, hash FROM events ORDER BY seq DESC LIMIT 1"), None)
         self._begun: dict[tuple[str, int], str] = {}
         """Purposes of this process's attempts that have not ended."""
         self._seq: int = row[0] if row else 0
@@ -290,7 +266,7 @@ class Ledger:
         try:
             yield from self._db.execute(query, values)
         except sqlite3.Error as error:
-            if _is_full(error):
+            if is_full(error):
                 raise InfrastructureError(f"{self.path}: cannot be written: {error}") from error
             raise DataError(f"{self.path}: is damaged: {error}") from error
 
@@ -306,12 +282,6 @@ class Ledger:
         except sqlite3.Error as error:
             raise InfrastructureError(f"{self.path}: cannot be written: {error}") from error
         self._seq, self._last = self._seq + 1, digest
-
-
-def _is_full(error: sqlite3.Error) -> bool:
-    """Whether the disk is at fault and not the file: even readers write, to share memory with a writer."""
-    name = getattr(error, "sqlite_errorname", "")
-    return name.startswith(("SQLITE_FULL", "SQLITE_IOERR_WRITE", "SQLITE_IOERR_SHM", "SQLITE_IOERR_TRUNCATE"))
 
 
 def _digest(event: tuple[object, ...]) -> str:

@@ -19,6 +19,7 @@ Not covered: own agents, which have no token ids; several machines.
 
 import asyncio
 import hashlib
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
@@ -26,7 +27,8 @@ from typing import NamedTuple, Protocol
 from whale_baselines.recipe import Recipe
 from whale_baselines.sampler import Drawn
 from whale_bench.engine import Agent, LostRolloutError, Task, rollout
-from whale_bench.evaluation import GIVE_UP_AFTER, charge_of, reconcile
+from whale_bench.evaluation import charge_of, reconcile
+from whale_bench.giving_up import Failures
 from whale_bench.ledger import Charge, Ledger
 from whale_bench.records import Rollout
 from whale_bench.store import RunStore, outcome_of
@@ -120,11 +122,12 @@ class Jobs:
     """Rollouts in flight, those of all agents together; None for what suits the backend."""
     progress: Progress = no_progress
     """Told as rollouts finish."""
+    failures: Failures = field(default_factory=Failures)
+    """Of this launch, over all that it plays."""
     _settled: set[str] = field(default_factory=set)
     """Charged by an earlier launch; those without a record are played again without a second charge."""
     _recorded: set[str] | None = None
     """Rollouts that the run folder holds; None before it was read."""
-    _failed_in_a_row: int = 0
 
     async def play(
         self,
@@ -193,6 +196,7 @@ class Jobs:
         """Reserves, plays, writes and settles; `play` does that for many."""
         again = key in self._settled
         attempt = self.ledger.reserve(key, job.purpose, again=again)
+        self.failures.began(key, time.monotonic())
         try:
             record = await rollout(
                 job.task,
@@ -204,13 +208,12 @@ class Jobs:
             )
         except LostRolloutError as error:
             self.ledger.fail(key, attempt, error.used)
-            self._failed_in_a_row += 1
-            if self._failed_in_a_row >= GIVE_UP_AFTER:
+            if self.failures.failed(key, time.monotonic()):
                 raise InfrastructureError(
-                    f"{self._failed_in_a_row} rollouts in a row could not be played: {error}"
+                    f"{self.failures.count} rollouts in a row could not be played: {error}"
                 ) from error
             raise
-        self._failed_in_a_row = 0
+        self.failures.finished(key)
         self.store.append(record)
         close = self.ledger.repeat if again else self.ledger.settle
         close(key, attempt, charge_of(outcome_of(record)))
@@ -242,6 +245,7 @@ class _Launch:
             ledger = self.jobs.ledger
             for key, attempt in ledger.open_reservations():  # cancelled with the rest
                 ledger.fail(key, attempt, Charge(rollouts=1, unmetered_tokens=True))
+            self.jobs.failures = Failures()
             raise failures.exceptions[0] from None
         return self.problems[-1] if self.problems else ""
 

@@ -1,6 +1,7 @@
 """The weight operator on the shared engine: store, ledger, harness, and a backend that takes new weights."""
 
 import asyncio
+import dataclasses
 import json
 import random
 from contextlib import AsyncExitStack
@@ -77,7 +78,7 @@ class NoisyOracle(FolderBackend):
         return self.weights_id
 
 
-async def run(base, root, backend, until, *, max_tokens=None):
+async def run(base, root, backend, until, *, max_tokens=None, recipe=RECIPE, concurrency=None):
     """Begins or goes on, until so many steps are finished."""
     async with AsyncExitStack() as stack:
         harness = await stack.enter_async_context(load_harness("chess_puzzles"))
@@ -91,10 +92,10 @@ async def run(base, root, backend, until, *, max_tokens=None):
         ledger = stack.enter_context(Ledger(root / "ledger.sqlite"))
         task = Task("chess_puzzles", EXAMPLES, max_tokens=max_tokens)
         phase = Phase(
-            RECIPE,
+            recipe,
             EXAMPLES.ids,
-            Player(task, agent, store, ledger, RECIPE),
-            RsftTrainer(base, RECIPE),
+            Player(task, agent, store, ledger, recipe, concurrency),
+            RsftTrainer(base, recipe),
             Checkpoints(root / "checkpoints", RECIPE.keep_last),
             backend,
             root / "metrics.jsonl",
@@ -190,6 +191,23 @@ async def test_a_step_with_missing_rollouts_stops_and_a_resume_finishes_it(base,
     await run(base, tmp_path / "whole", NoisyOracle(base), 1)
     states = [Checkpoints(tmp_path / name / "checkpoints", 2).latest().state for name in ("run", "whole")]
     assert states[0] == states[1]
+
+
+@pytest.mark.parametrize(("seconds", "most"), [(0.0, 3), (1e9, 16)])
+async def test_a_server_that_is_gone_ends_a_run_as_early_as_an_evaluation(
+    base, tmp_path, monkeypatch, seconds, most
+):
+    monkeypatch.setattr("whale_bench.giving_up.GIVE_UP_SECONDS", seconds)
+    backend = NoisyOracle(base, fails=range(1, 100))
+    words = f"{most} rollouts in a row could not be played: the server went away"
+    recipe = dataclasses.replace(RECIPE, samples=8)
+    for _ in range(2):  # what an earlier launch saw is no reason to stop
+        backend.calls = 0
+        with pytest.raises(InfrastructureError, match=words):
+            await run(base, tmp_path / "run", backend, 1, recipe=recipe, concurrency=1)
+        assert backend.calls == most
+    charged, executed = accounts(tmp_path / "run")
+    assert (charged, executed["weight"].rollouts) == ({}, 2 * most)
 
 
 async def test_the_local_backend_samples_from_every_new_checkpoint(base, tmp_path, monkeypatch):

@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import pytest
 from bench_fakes import lines
+from jsonschema import Draft202012Validator
 from test_play import NoisyOracle
 from tiny_model import write_folder
 from typer.testing import CliRunner
@@ -24,6 +25,7 @@ from whale_baselines.proposers.mutate import Mutate
 from whale_baselines.real_operators import real_operators
 from whale_baselines.recipes import load_recipe
 from whale_baselines.run_recipe import recipe_in, run_recipe
+from whale_baselines.schemas import read_schema
 from whale_baselines.search.operator import SearchOperator
 from whale_baselines.serving import Serving
 from whale_baselines.tracking import LOGGERS, Trackers
@@ -192,6 +194,9 @@ def test_every_kept_weights_play_with_every_accepted_harness_once_and_no_budget_
         assert matrix.scores[row][column] == point.score
     assert f"{matrix.scores[0][0].mean:.1%}" in (apart / "index.html").read_text()
     assert matrix_of(folder) == matrix
+    said, schema = json.loads((apart / "matrix.json").read_text()), json.loads(read_schema("matrix"))
+    Draft202012Validator(schema).validate(said)
+    assert not Draft202012Validator(schema).is_valid(said | {"scores": said["scores"][0]})
     write_comparison([folder], tmp_path / "page.html")
     assert gap_of(matrix) in (tmp_path / "page.html").read_text()
     with Ledger(folder / "ledger.sqlite", readonly=True) as ledger:

@@ -1,6 +1,8 @@
 """What several tests here share: small records, scripted replies, harnesses from a few lines."""
 
 import asyncio
+import sqlite3
+import struct
 import subprocess
 import time
 from collections.abc import Callable, Sequence
@@ -104,6 +106,23 @@ def settled(folder: Path) -> dict[str, tuple[int, ...]]:
         key: (c.rollouts, c.prompt_tokens, c.sampled_tokens, c.model_calls, c.tool_calls)
         for key, c in charges
     }
+
+
+BEGUN = ("empty", "header", "journal")
+"""See `begin_ledger`."""
+
+
+def begin_ledger(path: Path, state: str) -> None:
+    """A file as a kill leaves it before it has its table."""
+    if state == "empty":
+        path.touch()
+        return
+    with sqlite3.connect(path) as db:
+        db.execute("PRAGMA journal_mode=WAL")
+    db.close()
+    if state == "journal":  # of the header, for which a file of no pages grew to one
+        head = struct.pack(">8s5I", bytes.fromhex("d9d505f920a163d7"), 0, 7, 0, 512, 4096)
+        Path(f"{path}-journal").write_bytes(head.ljust(512, b"\0"))
 
 
 def lines(folder: Path) -> int:

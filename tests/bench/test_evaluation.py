@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 import tomli_w
-from bench_fakes import FILES, HEAD, plain, results, run, settled
+from bench_fakes import BEGUN, FILES, HEAD, begin_ledger, plain, results, run, settled
 
 from whale_bench import EvalPlan, Generation, Request
 from whale_bench.evaluation import GIVE_UP_AFTER
@@ -28,6 +28,7 @@ from whale_bench.models.scripted import ScriptedModel, load_scripted
 from whale_bench.plan import plan_of
 from whale_bench.store import DamagedLineWarning, RunStore, settings_id
 from whale_envs import InfrastructureError, UnknownNameError, UsageError
+from whale_envs.errors import DataError
 
 
 def plan(**changes: Any) -> EvalPlan:
@@ -162,6 +163,34 @@ def test_o30_rollouts_that_failed_are_run_and_their_first_attempt_stays_counted(
         assert ledger.totals("repeated")["test"].rollouts == 1
 
 
+def without(whole: Path, folder: Path, *patterns: str) -> Path:
+    """A copy of the run that lacks these files; the path of its ledger."""
+    shutil.copytree(whole, folder)
+    for path in (path for pattern in patterns for path in folder.glob(pattern)):
+        path.unlink()
+    return folder / "ledger.sqlite"
+
+
+@pytest.mark.parametrize("state", BEGUN)
+def test_a_kill_while_the_ledger_is_made_costs_nothing(tmp_path: Path, whole: Path, state: str) -> None:
+    folder = tmp_path / "run"
+    begin_ledger(without(whole, folder, "rollouts-*", "summary.json", "ledger.sqlite*"), state)
+    assert plain(run(None, folder)) == summary_of(whole)
+    assert (results(folder), settled(folder)) == (results(whole), settled(whole))
+    assert rollouts_executed(folder) == 24
+
+
+def test_a_ledger_that_lost_its_table_ends_a_resume_and_is_not_made_anew(tmp_path: Path, whole: Path) -> None:
+    path = without(whole, folder := tmp_path / "run", "summary.json")
+    with sqlite3.connect(path) as db:
+        db.execute("DROP TABLE events")
+    db.close()
+    before = files(folder)
+    with pytest.raises(DataError, match="is no ledger, or damaged: no such table: events"):
+        run(None, folder)
+    assert files(folder) == before
+
+
 # --- O-31 -----------------------------------------------------------------------------------------
 
 
@@ -217,11 +246,49 @@ def test_o31_attempts_cancelled_when_a_run_is_given_up_are_flagged(tmp_path: Pat
 def test_a_run_is_given_up_by_number_or_by_time_but_never_for_two_failures(seconds: float, most: int) -> None:
     failures = Failures()
     for start in (0.0, 1e6):
-        said = [failures.failed(start + number * seconds) for number in range(most)]
-        assert said == [False] * (most - 1) + [True]
-        failures.finished()
-    rare = [(failures.failed(9_000.0 * number), failures.finished()) for number in range(40)]
-    assert not any(given_up for given_up, _ in rare)
+        assert failing(failures, start, seconds, most) == [False] * (most - 1) + [True]
+        played(failures, start)
+    for number in range(40):
+        assert failing(failures, 9_000.0 * number, 0.0, 1) == [False]
+        played(failures, 9_000.0 * number)
+
+
+@pytest.mark.parametrize(
+    ("healthy", "most"),
+    [(0, 3), (1, GIVE_UP_AFTER), (7, GIVE_UP_AFTER)],
+)
+def test_others_that_take_longer_keep_slow_failures_from_ending_a_run(healthy: int, most: int) -> None:
+    failures = Failures()
+    for number in range(healthy):  # in flight throughout
+        failures.began(f"long {number}", 0.0)
+    assert failing(failures, 1.0, 900.0, most) == [False] * (most - 1) + [True]
+
+
+def test_of_many_in_flight_most_have_to_have_failed_where_time_ends_a_run() -> None:
+    for dead, ended in ((4, False), (5, True)):  # of eight; each fails after 13 minutes, twice
+        failures, said = Failures(), []
+        for number in range(8):
+            failures.began(str(number), 0.0)
+        for now in (800.0, 2400.0):
+            for number in range(dead):
+                said.append(failures.failed(str(number), now + number))
+                failures.began(str(number), now + number)
+        assert len(said) < GIVE_UP_AFTER
+        assert any(said) == ended
+
+
+def failing(failures: Failures, start: float, seconds: float, times: int) -> list[bool]:
+    """What is said of rollouts that fail one after the other, each after so many seconds."""
+    said = []
+    for number in range(times):
+        failures.began("one", start + number * seconds)
+        said.append(failures.failed("one", start + (number + 1) * seconds))
+    return said
+
+
+def played(failures: Failures, now: float) -> None:
+    failures.began("one", now)
+    failures.finished("one")
 
 
 def test_a_run_whose_server_is_gone_stops_after_the_third_that_took_its_time(

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from bench_fakes import BEGUN, begin_ledger
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -167,6 +168,37 @@ def test_reading_a_ledger_that_is_not_there_makes_none(tmp_path: Path) -> None:
 def test_a_file_that_is_no_ledger_is_named(tmp_path: Path, readonly: bool) -> None:
     (tmp_path / "l").write_text("hello, I am a text file " * 200)
     with pytest.raises(DataError, match="is no ledger, or damaged"):
+        Ledger(tmp_path / "l", readonly=readonly)
+
+
+@pytest.mark.parametrize("state", BEGUN)
+def test_a_kill_while_a_ledger_is_made_leaves_an_empty_one(tmp_path: Path, state: str) -> None:
+    begin_ledger(path := tmp_path / "l", state)
+    before = path.read_bytes()
+    for _ in range(2):
+        with Ledger(path, readonly=True) as ledger:
+            assert (ledger.audit(), ledger.charged(), ledger.open_reservations()) == (0, {}, [])
+            with pytest.raises(UsageError, match="to be read only"):
+                ledger.reserve("a", "test")
+    assert path.read_bytes() == before
+    with Ledger(path) as ledger:
+        ledger.settle("a", ledger.reserve("a", "test"), ONE)
+    with Ledger(path, readonly=True) as ledger:
+        assert (ledger.audit(), ledger.settled_keys()) == (2, {"a"})
+
+
+@pytest.mark.parametrize("readonly", [False, True])
+@pytest.mark.parametrize("after", [(), ("VACUUM",), ("CREATE TABLE other (a)",)])
+def test_a_ledger_that_lost_its_table_is_damaged(
+    tmp_path: Path, readonly: bool, after: tuple[str, ...]
+) -> None:
+    with Ledger(tmp_path / "l") as ledger:
+        ledger.settle("a", ledger.reserve("a", "test"), ONE)
+    with sqlite3.connect(tmp_path / "l", isolation_level=None) as db:
+        for statement in ("DROP TABLE events", *after):
+            db.execute(statement)
+    db.close()
+    with pytest.raises(DataError, match="is no ledger, or damaged: no such table"):
         Ledger(tmp_path / "l", readonly=readonly)
 
 

@@ -16,7 +16,7 @@ from typing import Any, get_type_hints
 
 import msgspec
 
-from whale_baselines.curves import Outcome, PhaseLength
+from whale_baselines.curves import CrossPlay, Outcome, PhaseLength
 from whale_baselines.history import Made, Point, Start
 from whale_baselines.search.log import Event
 from whale_bench.schemas import VERSION, document, schema_of
@@ -107,6 +107,7 @@ KINDS: Mapping[str, tuple[str, Any]] = MappingProxyType(
         "metrics": ("a line of metrics.jsonl: a training step", StepLine),
         "archive": ("a line of archive.jsonl: an event of the search", Event),
         "summary": ("summary.json of a run of a recipe", RecipeSummary),
+        "matrix": ("crossplay/matrix.json: all weights of a run with all its harnesses", CrossPlay),
     }
 )
 """Title and type by name."""

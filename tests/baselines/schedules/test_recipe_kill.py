@@ -2,6 +2,7 @@
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -9,8 +10,9 @@ import time
 from pathlib import Path
 
 import pytest
-from bench_fakes import settled, wait_for
-from runs import harness_files, timeless
+from bench_fakes import BEGUN, begin_ledger, settled, wait_for
+from runs import harness_files, recipe_in, run, timeless
+from whale_baselines.status import status_of
 
 from whale_bench.ledger import Ledger
 
@@ -79,3 +81,16 @@ def test_kills_lose_and_double_nothing(recipe, whole, tmp_path):
         assert ledger.open_reservations() == []
         charged, executed = ledger.charged(), ledger.executed()
     assert all(executed[purpose].rollouts >= charged[purpose].rollouts for purpose in charged)
+
+
+def test_a_kill_while_the_ledger_is_made_costs_nothing(tmp_path):
+    recipe = recipe_in(tmp_path)
+    run(recipe, whole := tmp_path / "whole")
+    for state in BEGUN:
+        folder = tmp_path / state
+        folder.mkdir()
+        shutil.copy(whole / "run.toml", folder)
+        begin_ledger(folder / "ledger.sqlite", state)
+        assert status_of(folder).charged == {}
+        run(recipe, folder)
+        assert (timeless(folder), settled(folder)) == (timeless(whole), settled(whole))
