@@ -34,7 +34,7 @@ def check_url(url: str) -> str:
         return ""
     if not _is_folder(url):
         raise UsageError(
-            f"the site's address is that of a folder, http(s)://HOST/FOLDER without a page, ? or #, got {url!r}"
+            f"the site's address is that of a folder, http(s)://HOST/FOLDER without page, ? or #, got {url!r}"
         )
     return f"{url.rstrip('/')}/"
 
