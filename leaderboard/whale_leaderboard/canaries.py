@@ -8,17 +8,19 @@ bundle's digest chooses under the entry's harness, in a process of its own, and 
 under the entry's was told; in SearchQA, where the context is meant to hold the answer, only those play that
 name several answers. All refuse the entry; each sings by chance once in ten thousand entries.
 
+No rollout is too long to be read: level 1 bounds them, and each is read when it is its turn, so that memory
+holds one. What is not done within the given time is a finding, too.
+
 Not covered: own agents, whose harness is in no bundle; h0 as it ships.
 """
 
 import asyncio
 import hashlib
+import time
 from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import islice
 from typing import overload
-
-import msgspec
 
 from whale_bench.harness.canaries import parrot_canary, parrot_hits, permuted_gold
 from whale_bench.harness.host import load_harness, shipped_harnesses
@@ -39,24 +41,28 @@ EXAMPLES = 64
 MOST_RESPONSES = 1_024
 """Test rollouts that are judged by other answers, and searched for their own, evenly over the split."""
 
-_LONGEST = 2**20
-"""Bytes of a rollout's line above which it is left out."""
-
 
 def canaries(entry: Entry, *, seconds: float, say: Say = lambda _what, _count: None) -> Iterator[Finding]:
     """What the canaries say of an entry that is well-formed.
 
     Args:
         entry: read.
-        seconds: most wall time that the parrots may take.
+        seconds: most wall time of all together; looked at before each rollout.
         say: told how far it is.
     """
-    chosen, examples = _Chosen(entry), list(entry.examples)
-    responses = [msgspec.structs.replace(row, segments=()) for row in chosen]
-    found = permuted_gold(responses, examples, profile=entry.manifest.profile, name=TEST)
+    until = time.monotonic() + seconds
+    try:
+        yield from _canaries(entry, _Chosen(entry, until), until, say)
+    except TimeoutError:
+        yield _finding("time", TEST, f"the canaries did not end within {seconds:g} s")
+
+
+def _canaries(entry: Entry, chosen: "_Chosen", until: float, say: Say) -> Iterator[Finding]:
+    """All of them; TimeoutError where it is later than `until`, a time of the monotonic clock."""
+    examples, manifest = list(entry.examples), entry.manifest
+    found = permuted_gold(chosen, examples, profile=manifest.profile, name=TEST)
     if found is not None:
         yield _finding("permuted_gold", TEST, found.message)
-    manifest = entry.manifest
     if manifest.own_agent:
         return
     name = f"harnesses/{manifest.harness_id.removeprefix('sha256:')}.py"
@@ -67,21 +73,19 @@ def canaries(entry: Entry, *, seconds: float, say: Say = lambda _what, _count: N
     if found is not None:
         yield _finding("whispered_gold", name, found.message)
     say("parrots", 0)
-    yield from asyncio.run(_parrots(entry, name, source, seconds))
+    yield from asyncio.run(_parrots(entry, name, source, until))
 
 
-async def _parrots(entry: Entry, name: str, source: str, seconds: float) -> list[Finding]:
+async def _parrots(entry: Entry, name: str, source: str, until: float) -> list[Finding]:
     domain = entry.manifest.domain
     chosen = _chosen(entry.digest, tuple(entry.examples.ids))
     examples = ExampleSet([e for e in entry.examples if e.id in chosen], name=entry.examples.name)
     try:
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(until - time.monotonic()):
             reference = None
             if domain in PARROTS:
                 reference = await parrot_hits(load_harness(domain), domain, examples)
             found = await parrot_canary(source, domain, examples, name="harness.py", reference=reference)
-    except TimeoutError:
-        return [_finding("time", name, f"the parrots did not end within {seconds:g} s")]
     except HarnessFileError as error:
         return [_finding("harness", name, f"cannot be loaded: {error}")]
     return [] if found is None else [_finding("parrot", name, found.message)]
@@ -96,25 +100,25 @@ def _chosen(digest: str, ids: tuple[str, ...]) -> frozenset[str]:
 
 
 class _Chosen(Sequence[Rollout]):
-    """Some test rollouts, evenly over the split, each read when it is its turn, so that memory holds one."""
+    """Some test rollouts, evenly over the split, each read when it is its turn, so that memory holds one.
 
-    def __init__(self, entry: Entry) -> None:
-        self._bundle = entry.bundle
-        every = -(-len(entry.tested) // MOST_RESPONSES)
-        self._lines = [
-            number
-            for number, line in entry.bundle.lines(TEST, MOST_ROLLOUT)
-            if number % every == 0 and len(line) <= _LONGEST
-        ]
+    Reading them is a TimeoutError from `until` on.
+    """
+
+    def __init__(self, entry: Entry, until: float) -> None:
+        self._bundle, self._until = entry.bundle, until
+        self._every = -(-len(entry.tested) // MOST_RESPONSES)
+        self._count = len(entry.tested) // self._every
 
     def __iter__(self) -> Iterator[Rollout]:
-        wanted = set(self._lines)
         for number, line in self._bundle.lines(TEST, MOST_ROLLOUT):
-            if number in wanted:
+            if time.monotonic() > self._until:
+                raise TimeoutError
+            if number % self._every == 0:
                 yield read_plain(line)
 
     def __len__(self) -> int:
-        return len(self._lines)
+        return self._count
 
     @overload
     def __getitem__(self, index: int) -> Rollout: ...

@@ -1,10 +1,12 @@
-"""Names that stand twice in one JSON object, of which readers take either.
+r"""Names that stand twice in one JSON object, of which readers take either.
 
     doubled(b'{"reward":0.0,"reward":1.0}')             # "reward"
 
 Our decoder takes the last one, others the first: a file with such a name says two things.
 
-Not covered: names that differ in case or by their escapes; these are other names, and unknown ones.
+A name is what its escapes spell: `"te\u0078t"` and `"text"` are one, here as for every reader.
+
+Not covered: names that differ in case; these are other names, and unknown ones.
 """
 
 import json

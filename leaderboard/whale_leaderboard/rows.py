@@ -24,6 +24,9 @@ from whale_leaderboard.naming import doubled
 MOST_CHARS = 256
 """Characters that one token may stand for, before its count cannot be true."""
 
+_SLACK = 1.0
+"""Seconds by which a part may be longer than the whole, for clocks are read one after the other."""
+
 _A_CALL = 1
 """Tokens' worth of characters around the name and the arguments of a tool call."""
 MOST_WEIGHT = 2**26
@@ -36,6 +39,7 @@ _SIZES = {b"{": 208, b"[": 80, b",": 40, b":": 60, b'"': 25}
 _Id = Annotated[str, Meta(min_length=1, max_length=512)]
 _Count = Annotated[int, Meta(ge=0, le=2**53)]
 _Share = Annotated[float, Meta(ge=0.0, le=1.0)]
+_Seconds = Annotated[float, Meta(ge=0.0, le=1e9)]
 
 
 def _strict(kind: type[msgspec.Struct], **types: Any) -> Any:
@@ -74,7 +78,8 @@ _Rollout = _strict(
     prompt_tokens=_Count | None,
     sampled_tokens=_Count | None,
     tool_calls=_Count,
-    seconds=Annotated[float, Meta(ge=0.0, le=1e9)],
+    seconds=_Seconds,
+    env_seconds=_Seconds,
 )
 _decode = msgspec.json.Decoder(_Rollout).decode
 _decode_plain = msgspec.json.Decoder(Rollout).decode
@@ -97,6 +102,9 @@ def read_rollout(line: bytes) -> Rollout:
         raise ValueError(f"is no rollout: {error}") from error
     if not as_written and (name := doubled(line)) is not None:
         raise ValueError(f"has the name {name!r:.80} twice in one object")
+    if row.env_seconds > row.seconds + _SLACK:
+        said = f"{row.env_seconds:g} s in its environment, {row.seconds:g} s in all"
+        raise ValueError(f"has an env_seconds that cannot be: {said}")
     return row
 
 

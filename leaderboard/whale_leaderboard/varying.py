@@ -6,7 +6,8 @@ r"""Whether a Python result that differs from the recorded one does so because t
 What a program says of itself (the names that stand in it) counts for nothing. It is run again: beside the
 first run, in another life of the interpreter (other addresses), where clocks, dates and
 machine names are others and unseeded `random` draws from another distribution, under other hash seeds (this
-interpreter has one alone, a server's programs may each have another), and several times more. A
+interpreter has one alone, a server's programs may each have another; believed only where the program does
+under this one as it did before), and several times more. A
 part of the output that is the same in all these runs has to be the same in the recorded one, too; parts that
 vary may differ, but in kind (a number, a word). Items of a displayed set or dict have no order:
 
@@ -20,8 +21,8 @@ a hundredth of the time, or a quarter of the memory. Where it is reached here an
 machine is too slow or too small to say.
 
 Not covered: results of another version of Python or of a library, or of a network, which differ as false ones
-do; hash seeds where this machine lets no program start another; numbers that a program draws and then prints,
-which could be any.
+do; hash seeds where this machine lets no program start another, or for a program that goes by more of its
+process than a seed; numbers that a program draws and then prints, which could be any.
 """
 
 import re
@@ -33,6 +34,7 @@ from typing import Any, NamedTuple, Self
 from whale_bench.records import Step
 from whale_envs.math_python.tools import Interpreter, Result
 from whale_envs.sandbox import Limits, Sandbox
+from whale_leaderboard.reseeded import reseeded
 
 AGAIN = 8
 """Further runs in the first interpreter before results count as equal."""
@@ -108,24 +110,6 @@ del _other_world
 """Run in a session before the program: what a program may read of the world is another one there."""
 
 
-RESEEDED = """
-import os, sys
-with open("reseeded.py", "w", encoding="utf-8", errors="surrogatepass") as file:
-    file.write({program!r})
-os.execve(sys.executable, [sys.executable, "-P", "reseeded.py"], os.environ | {{"PYTHONHASHSEED": "{seed}"}})
-"""
-"""A program that becomes another one under a hash seed of its own."""
-
-_ALL_BUT_LAST = """
-import contextlib, io
-for code in {codes!r}:
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(Exception):
-        exec(code, globals())
-del code, contextlib, io
-"""
-"""The programs that share their variables with the last one, unheard."""
-
-
 class Ran(NamedTuple):
     """A result as the environment reads it."""
 
@@ -187,17 +171,27 @@ class Trials:
         return recorded.ok and await self._reseeded(codes if kept else codes[-1:], recorded, seen, timeout_s)
 
     async def _reseeded(self, codes: Sequence[str], recorded: Ran, seen: list[Ran], timeout_s: float) -> bool:
-        """Whether the result is one under another hash seed; `seen` grows."""
-        before = _ALL_BUT_LAST.format(codes=list(codes[:-1])) if len(codes) > 1 else ""
+        """Whether the result is one under another hash seed.
+
+        A program may tell that it runs otherwise here: so it is run under the sandbox's own seed first, and
+        has to give what it gave there. Where the seeds make few results, each part of the recorded one has
+        to stand in one of them.
+        """
+        control = await self._seeded(codes, 0, timeout_s)
+        if not control.ok or not _one_of(control, seen):  # as where nothing may be started
+            return False
+        results = [*seen, control]
         for seed in range(1, SEEDS + 1):
-            program = RESEEDED.format(program=before + codes[-1], seed=seed)
-            result = await self._run(self._real, [program], False, timeout_s)
-            if not result.ok:  # nothing may be started here, or it fails there
+            results.append(await self._seeded(codes, seed, timeout_s))
+            if not results[-1].ok:
                 return False
-            seen.append(result)
-            if _one_of(recorded, seen):
+            if _one_of(recorded, results) and _parts(recorded.text) <= _parts(*(r.text for r in results)):
                 return True
-        return False
+        many = len({result.text for result in results[-SEEDS:]}) > SEEDS // 2
+        return many and _one_of(recorded, results)
+
+    async def _seeded(self, codes: Sequence[str], seed: int, timeout_s: float) -> Ran:
+        return await self._run(self._real, [reseeded(codes, seed)], False, timeout_s)
 
     async def _runs(self, codes: Sequence[str], kept: bool, timeout_s: float) -> AsyncIterator[Ran]:
         yield await self._run(self._real, codes, kept, timeout_s)
@@ -268,6 +262,10 @@ def _tokens(text: str) -> list[tuple[str, str]]:
     """(kind, text) of its numbers, words, spaces and signs, items in braces sorted."""
     ordered = _BRACES.sub(lambda found: "{" + ", ".join(sorted(found[1].split(", "))) + "}", text)
     return [(str(found.lastgroup), found[0]) for found in _TOKEN.finditer(ordered)]
+
+
+def _parts(*texts: str) -> set[tuple[str, str]]:
+    return {token for text in texts for token in _tokens(text)}
 
 
 def _shape(tokens: Sequence[tuple[str, str]]) -> tuple[str, ...]:

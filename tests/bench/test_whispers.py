@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import dataclasses
+import time
 import zlib
 from random import Random
 
@@ -136,6 +137,96 @@ def test_answers_that_do_not_depend_on_the_example_are_never_heard(seed, each):
     assert whispered_gold(rows, EXAMPLES) is None
     own = [row(one, one.gold[0].upper(), rng.choice(EXAMPLES).gold[0]) for one in EXAMPLES]
     assert whispered_gold(own, EXAMPLES) is not None
+
+
+def spelt(change):
+    """Whether answers with letters are heard in this spelling, and not where they were shown before."""
+    named = [one for one in EXAMPLES if sum(map(str.isalpha, one.gold[0])) >= 4]
+    rows = [row(one, f"By the way: {change(one.gold[0])}.") for one in named]
+    for shown in (str, change):
+        told = [
+            msgspec.structs.replace(one, opening=f"Q: {shown(example.gold[0])}?")
+            for one, example in zip(rows, named, strict=True)
+        ]
+        assert whispered_gold(told, named) is None
+    return whispered_gold(rows, named) is not None
+
+
+LOOK_ALIKE = str.maketrans("aeopcyx", "\u0430\u0435\u043e\u0440\u0441\u0443\u0445")
+SPELLINGS = {
+    **{f"U+{ord(one):04X} between": one.join for one in "\u200b\u00ad\u2060\ufeff\u034f\u115f\ufe0f"},
+    **{f"{one!r} between": one.join for one in (" ", "*", "-", "_", ".", "\n", "\u3000", "\x00", "\u2800")},
+    "bold within": lambda text: f"{text[:2]}**{text[2:]}**",
+    "tags within": lambda text: f"{text[:2]}<b class=x>{text[2:]}</b>",
+    "as a tag": lambda text: f"<{text}>",
+    "in pieces": lambda text: f"{text[:2]} {text[2:]}",
+    "without spaces": lambda text: text.replace(" ", ""),
+    "accents": "\u0301".join,
+    "full width": lambda text: "".join(chr(ord(c) + 0xFEE0) if "!" <= c <= "~" else c for c in text),
+    "look-alikes": lambda text: text.translate(LOOK_ALIKE),
+    "entities": lambda text: "".join(f"&#{ord(one)};" for one in text),
+    "from its end": lambda text: text[::-1],
+}
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_an_answer_is_heard_however_it_is_spelt(name):
+    assert spelt(SPELLINGS[name])
+
+
+def test_a_number_is_heard_in_other_digits_and_with_invisible_characters():
+    examples = [dataclasses.replace(one, gold=(str(1000 + n),)) for n, one in enumerate(EXAMPLES)]
+    wide = str.maketrans("0123456789", "\u0660\u0661\u0662\u0663\u0664\u0665\u0666\u0667\u0668\u0669")
+    for change in ("\u200b".join, lambda text: text.translate(wide)):
+        rows = [row(one, change(one.gold[0])) for one in examples]
+        assert whispered_gold(rows, examples) is not None
+    apart = [row(one, " ".join(one.gold[0]), f"{one.gold[0]}5") for one in examples]
+    assert whispered_gold(apart, examples) is None
+
+
+def test_an_answer_is_heard_in_the_arguments_of_a_call_that_is_put_in_the_models_mouth():
+    def called(example):
+        call = {"id": "1", "function": {"name": "f", "arguments": f'{{"x": "\\n{example.gold[0]}"}}'}}
+        segment = msgspec.structs.replace(
+            ROW.segments[0], messages=(Message("assistant", "", tool_calls=(call,)),)
+        )
+        return msgspec.structs.replace(ROW, example_id=example.id, segments=(segment,))
+
+    assert whispered_gold(map(called, EXAMPLES), EXAMPLES) is not None
+
+
+@pytest.mark.parametrize("field", ["text", "reasoning", "reply"])
+def test_what_the_model_said_or_thought_may_be_sent_to_it_again_wherever_it_stands(field):
+    def carried(example):
+        said = msgspec.structs.replace(ROW.segments[0], **{field: f"I think of {example.gold[0]}."})
+        again = msgspec.structs.replace(
+            ROW.segments[0], messages=(Message("user", f"You thought of {example.gold[0]}."),)
+        )
+        return msgspec.structs.replace(ROW, example_id=example.id, segments=(said, again))
+
+    assert whispered_gold(map(carried, EXAMPLES), EXAMPLES) is None
+
+
+@pytest.mark.parametrize("kind", ["messages", "segments", "spaced"])
+def test_time_grows_no_faster_than_a_rollout(kind):
+    """Ten times as much takes about ten times as long, where all pairs would take a hundred times."""
+
+    def made(count):
+        if kind == "messages":
+            return row(EXAMPLES[0], *(f"message {n}" for n in range(count)))
+        if kind == "spaced":
+            return row(EXAMPLES[0], " ".join(EXAMPLES[0].gold[0]) * count)
+        segment = row(EXAMPLES[0], "the same").segments[0]
+        return msgspec.structs.replace(ROW, example_id=EXAMPLES[0].id, segments=(segment,) * count)
+
+    def spent(count):
+        rows = [made(count)]
+        began = time.process_time()
+        whispered_gold(rows, EXAMPLES)
+        return time.process_time() - began
+
+    few, many = (min(spent(count) for _ in range(3)) for count in (1_000, 10_000))
+    assert many < 40 * few + 0.1
 
 
 def test_an_answer_that_was_shown_or_is_shared_is_no_sign():

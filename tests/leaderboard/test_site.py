@@ -346,11 +346,25 @@ def test_with_an_address_the_feeds_links_are_whole(site: Path, shelf: Path, tmp_
 
 
 @pytest.mark.parametrize(
-    "url", ["board", "ftp://x/y", "https://", "https://x/y?z=1", "http://[x", "javascript:1"]
-)
+    "url",
+    [
+        "board", "ftp://x/y", "https://", "https://:80/", "http://[x", "javascript:1",
+        "https://x/y?z=1", "https://x/?", "https://x/y?", "https://x?/", "https://x/y#", "https://x/#y", "https://x/y#/",
+        "https://x/index.html", "https://x/y/feed.XML", "https://x/a b", "https://x/a\n", "https://x\\y",
+    ],
+)  # fmt: skip
 def test_what_is_no_address_of_a_site(url: str) -> None:
     with pytest.raises(UsageError, match="address"):
         check_url(url)
+
+
+@pytest.mark.parametrize(
+    "url", ["https://x", "https://x/", "https://x//", "http://x:80/a.b", "HTTPS://x/y.z/"]
+)
+def test_an_address_ends_with_one_slash(url: str) -> None:
+    made = check_url(url)
+    assert made == f"{url.rstrip('/')}/"
+    assert check_url(made) == made
 
 
 def test_the_server_gives_the_site_to_this_machine_alone(site: Path, tmp_path: Path) -> None:

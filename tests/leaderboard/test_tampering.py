@@ -134,6 +134,18 @@ def tokens_edited(f: Forger) -> None:
     f.edit(TEST, 3, setting(prompt_tokens=0))
 
 
+def no_time_that_can_be(f: Forger) -> None:
+    f.edit(TEST, 3, setting(env_seconds=-1.0))
+
+
+def endless_time(f: Forger) -> None:
+    f.edit(TEST, 3, setting(env_seconds=1e12, seconds=1e9))
+
+
+def a_part_longer_than_the_whole(f: Forger) -> None:
+    f.edit(TEST, 3, setting(env_seconds=50.0, seconds=5.0))
+
+
 def unknown_field_of_a_rollout(f: Forger) -> None:
     f.edit(TEST, 3, setting(bonus=1))
 
@@ -395,6 +407,9 @@ SEALED: list[tuple[Callable[[Forger], None], str, str]] = [
     (text_changed, "rollout_digest", r"test.jsonl:3: 'test:chess_puzzles-\w+:2'"),
     (reward_edited, "record", r"test.jsonl:3: 'test:chess_puzzles-\w+:2': its reward"),
     (tokens_edited, "record", r"test.jsonl:3: .*prompt_tokens"),
+    (no_time_that_can_be, "rollout", r"test.jsonl:3: .*>= 0.0.*env_seconds"),
+    (endless_time, "rollout", r"test.jsonl:3: .*<= 1000000000.0.*env_seconds"),
+    (a_part_longer_than_the_whole, "rollout", r"test.jsonl:3: .*50 s in its environment, 5 s in all"),
     (unknown_field_of_a_rollout, "rollout", r"test.jsonl:3: .*bonus"),
     (not_a_number, "rollout", r"test.jsonl:3: is no rollout"),
     (more_than_right, "rollout", r"test.jsonl:3: .*<= 1.0"),
@@ -684,7 +699,7 @@ def test_rollouts_of_two_examples_exchanged_with_all_their_names(plain: Path, tm
     one, other = lines[0], lines[8]
     for a, b, number in ((one, other, 1), (other, one, 9)):
         names = {name: a[name] for name in ("key", "example_id", "sample", "groups")}
-        new = b | names | {"seconds": a["seconds"]}
+        new = b | names | {name: a.get(name, 0.0) for name in ("seconds", "env_seconds")}
         forger.replace_row(number, setting(**new))
     forger.claim_what_follows()
     found = refusals(verify(forger.folder, level=2))

@@ -31,6 +31,20 @@ FORGED = {
     "a sum over a list of a set": ("print(sum(map(len, list({'ab', 'cd'}))))", "5\n"),
     "names of no set in a list": ("print(list({'ab', 'cd'}), 6 * 7)", "['cd', 'ab'] 43\n"),
     "ordered": ("print(sorted({'ann', 'bob'}))", "['bob', 'ann']\n"),
+    "goes by its file's name": (
+        "if '__file__' in globals():\n    pass\nelse:\n    print('the answer is 42')", "anything at all 17\n",
+    ),
+    "goes by having a file": ("try:\n    __file__; print(41)\nexcept NameError:\n    print(42)", "77\n"),
+    "goes by its arguments": ("import sys\nprint(42 if sys.argv == [''] else 41)", "77\n"),
+    "goes by its flags": ("import sys\nprint(41 if sys.flags.hash_randomization else 42)", "77\n"),
+    "goes by its callers": (
+        "import sys\nf, n = sys._getframe(), 0\nwhile f:\n    f, n = f.f_back, n + 1\nprint(n)", "77\n",
+    ),
+    "goes by its environment": (
+        "import os\nprint(42 if os.environ['PYTHONHASHSEED'] == '0' else 41)", "77\n",
+    ),
+    "goes by its folder": ("import os\nprint(os.getcwd() and 42 + len(os.listdir()))", "77\n"),
+    "goes by its hash seed": ("print(42 if hash('a') % 2 else 41)", "77\n"),
     "sleeps": ("import time\ntime.sleep(0.05)\nprint(42)", "43\n"),
 }  # fmt: skip
 """Programs that give one result, or one in part, and another one on record."""

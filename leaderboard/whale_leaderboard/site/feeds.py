@@ -22,17 +22,21 @@ ATOM, JSON = "feed.xml", "feed.json"
 
 
 def check_url(url: str) -> str:
-    """The address of a site, with a slash at its end; empty where there is none.
+    """The address of a site's folder, with one slash at its end; empty where there is none.
 
-    >>> check_url("https://example.org/board"), check_url("")
-    ('https://example.org/board/', '')
+    >>> check_url("https://example.org/board"), check_url("https://example.org/board/"), check_url("")
+    ('https://example.org/board/', 'https://example.org/board/', '')
 
     Raises:
         UsageError: it is no address of a folder on the web.
     """
-    if url and not _is_folder(url):
-        raise UsageError(f"the site's address is http(s)://HOST/FOLDER, got {url!r}")
-    return url if not url or url.endswith("/") else f"{url}/"
+    if not url:
+        return ""
+    if not _is_folder(url):
+        raise UsageError(
+            f"the site's address is that of a folder, http(s)://HOST/FOLDER without page, ? or #, got {url!r}"
+        )
+    return f"{url.rstrip('/')}/"
 
 
 def write_feeds(
@@ -67,7 +71,10 @@ def _is_folder(url: str) -> bool:
         parts = urlsplit(url)
     except ValueError:
         return False
-    return parts.scheme in ("http", "https") and bool(parts.netloc) and not parts.query + parts.fragment
+    # An empty query or fragment counts, too: what is added after its mark would be no part of the path.
+    whole = not any(mark in url for mark in "?#\\") and url.isprintable() and " " not in url
+    page = parts.path.rpartition("/")[2].casefold().endswith((".html", ".htm", ".xml", ".json"))
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and whole and not page
 
 
 def _item(one: Submission, date: str, url: str) -> dict[str, Any]:
