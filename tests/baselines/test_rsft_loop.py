@@ -389,7 +389,7 @@ def test_a_backend_that_rested_for_an_update_that_was_skipped_is_woken_all_the_s
     base, tmp_path, monkeypatch
 ):
     phase = resting_phase(base, tmp_path, monkeypatch, recipe=changed(most_skipped=99))
-    monkeypatch.setattr(RsftTrainer, "_gradient", lambda *_: (0.0, float("inf")))
+    monkeypatch.setattr(RsftTrainer, "_gradient", lambda *_, **__: (0.0, float("inf")))
     (line,) = go(phase, base, 1)
     assert (line["updates"], line["weights_id"]) == (0, hash_folder(base))
     assert phase.backend.told == ["rest", "update", "reload step-000001"]

@@ -9,7 +9,8 @@ from tiny_model import HIDDEN, write_folder
 from whale_baselines import readiness
 from whale_baselines.explain import training_bytes
 from whale_baselines.readiness import Found, Gpu, check_ready, find_gpus, parameters_in
-from whale_baselines.recipes import load_recipe, recipe_names
+from whale_baselines.recipe_files import recipe_names
+from whale_baselines.recipes import load_recipe
 
 from whale_envs.errors import UsageError
 
