@@ -221,6 +221,35 @@ def test_a_built_in_is_refused_and_a_name_of_the_files_own_is_not(how: str, name
     assert [where for where, _ in reaches(before)][:1] == [1]
 
 
+EARLY = {
+    "a function": "def f(): return {0}\nx = f()\n{0} = 1\n",
+    "unpacked": "def f(): return 1, {0}\nI, E = f()\n{0} = vars = 0\n",
+    "a lambda": "y = (lambda: {0})()\n{0} = 1\n",
+    "a method": "class A:\n    def f(self): return {0}\nx = A().f()\ndef {0}(x): pass\n",
+    "a class of that name": "class {0}:\n    x = (lambda: {0})()\n",
+    "a default": "def {0}(x=(lambda: {0})()): pass\n",
+    "a decorator": "@(lambda f: f())\ndef {0}(): return {0}\n",
+    "in the same statement": "{0} = [\n    (lambda: {0})(),\n]\n",
+    "an empty loop": "for {0} in (): pass\nx = {0}\n",
+    "a function behind an empty loop": "for {0} in (): pass\ndef f(): return {0}\n",
+}
+LATE = {
+    "a helper below": "def {0}(x): return x\nclass A:\n    def f(self): return {0}(1)\n",
+    "recursion": "def {0}(\n    x,\n):\n    return {0}(x - 1) if x else 0\ny = {0}(3)\n",
+    "a class's own": "class {0}:\n    pass\ndef f(): return {0}()\n",
+    "in a loop": "for {0} in 'ab':\n    f = lambda: {0}\n    x = {0}\n",
+    "over lines": "{0} = [\n    1,\n]\ndef f(): return {0}\nx = {0}\n",
+}
+
+
+@pytest.mark.parametrize("name", ["id", "eval"])
+def test_a_name_is_the_files_own_only_behind_what_binds_it(name: str) -> None:
+    for how, source in EARLY.items():
+        assert any(f"uses {name}" in why for _, why in reaches(source.format(name))), how
+    for how, source in LATE.items():
+        assert reaches(source.format(name)) == [], how
+
+
 DEEP = {
     "attributes": "x = a" + ".b" * 50_000,
     "a sum": "x = " + "1 + " * 50_000 + "a",
