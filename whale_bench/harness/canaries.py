@@ -92,9 +92,10 @@ async def parrot_canary(
     async with load_harness_source(domain, source, name, unsafe=unsafe) as harness:
         stage = _Stage(harness, domain, examples, seed, least)
         found = await _copying(stage, reference or {}) if copies else None
+        found = found or await _listing(stage)
         if found is None and domain == "chess_puzzles":
             found = await other_boards(harness, examples, seed=seed)
-        return found or await _listing(stage)
+        return found
 
 
 class _Stage(NamedTuple):
