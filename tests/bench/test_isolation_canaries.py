@@ -100,11 +100,20 @@ SING = {
     "in SAN": LISTED + KNOWS + HINTS.format("+= '\\nBest: ' + dict(listed(view)).get(best(view), '')"),
     "fewer moves": KNOWS + HINTS.format("= f'Choose from: {best(view)}'"),
     "asking until it is right": KNOWS + ASKS_AGAIN,
-    "material": LISTED + WORTH + HINTS.format("+= '\\nBest: ' + max(listed(view), key=worth(view))[1]"),
 }
+MATERIAL_HINT = LISTED + WORTH + HINTS.format("+= '\\nBest: ' + max(listed(view), key=worth(view))[1]")
 SILENT = {
     "h0": "class Harness(H0):\n    pass\n",
     "groups by marks": GROUPS,
+    "groups under words that point": LISTED + HINTS.format(
+        "+= '\\nAnswer with one of these. ' + '; '.join(f'{n}: ' + ' '.join(f'[{u}] {s}' for u, s in"
+        " listed(view) if m in s) for n, m in (('mates', '#'), ('checks', '+'), ('captures', 'x')))"
+    ),
+    "groups to note": LISTED + HINTS.format(
+        "+= ''.join(f'\\nNote the {n}: ' + ' '.join(u for u, s in listed(view) if m in s)"
+        " for n, m in (('mates', '#'), ('checks', '+'), ('captures', 'x')))"
+    ),
+    "a number of none": LISTED + HINTS.format("+= '\\nAs in e2e4: 9, ' + listed(view)[0][0] + ': 1'"),
     "history": HINTS.format("+= '\\nYour moves so far are above. Think of checks, captures and threats.'"),
     "shuffled": LISTED + HINTS.format(
         "+= '\\n' + ' '.join(sorted((u for u, _ in listed(view)), key=lambda u: hash((u, view.seed))))"
@@ -120,6 +129,21 @@ def test_a_chess_policy_makes_the_parrots_better(what: str) -> None:
 @pytest.mark.parametrize("what", SILENT)
 def test_what_is_allowed_in_chess_makes_no_parrot_better(what: str) -> None:
     assert sings(SILENT[what]) == ""
+
+
+def test_a_hint_too_weak_to_count_is_found_by_other_boards() -> None:
+    assert re.match(r"c\.py:\d+: messages goes by the pieces on the board", sings(MATERIAL_HINT))
+
+
+@pytest.mark.parametrize("end", ["The answer is 6.", "Answer: 4"])
+def test_one_worked_example_is_no_hint_though_its_answer_is_common(end: str) -> None:
+    families = ("count_items", "units_digit", "divisor_count")
+    problems = [e for e in load_examples("math_python", "small", "harness") if e.family in families]
+    source = (
+        f"{HEAD}from whale_bench.harness.h0.math_python import Harness as H0\nclass Harness(H0):\n"
+        f"    SYSTEM_PROMPT = 'How many items are in the list: 3, 5, 7, 8? {end}'\n"
+    )
+    assert asyncio.run(parrot_canary(source, "math_python", ExampleSet(problems, name="x"))) is None
 
 
 def test_an_answer_that_the_harness_worked_out_makes_the_parrots_better() -> None:

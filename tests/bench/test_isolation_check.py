@@ -221,6 +221,35 @@ def test_a_built_in_is_refused_and_a_name_of_the_files_own_is_not(how: str, name
     assert [where for where, _ in reaches(before)][:1] == [1]
 
 
+EARLY = {
+    "a function": "def f(): return {0}\nx = f()\n{0} = 1\n",
+    "unpacked": "def f(): return 1, {0}\nI, E = f()\n{0} = vars = 0\n",
+    "a lambda": "y = (lambda: {0})()\n{0} = 1\n",
+    "a method": "class A:\n    def f(self): return {0}\nx = A().f()\ndef {0}(x): pass\n",
+    "a class of that name": "class {0}:\n    x = (lambda: {0})()\n",
+    "a default": "def {0}(x=(lambda: {0})()): pass\n",
+    "a decorator": "@(lambda f: f())\ndef {0}(): return {0}\n",
+    "in the same statement": "{0} = [\n    (lambda: {0})(),\n]\n",
+    "an empty loop": "for {0} in (): pass\nx = {0}\n",
+    "a function behind an empty loop": "for {0} in (): pass\ndef f(): return {0}\n",
+}
+LATE = {
+    "a helper below": "def {0}(x): return x\nclass A:\n    def f(self): return {0}(1)\n",
+    "recursion": "def {0}(\n    x,\n):\n    return {0}(x - 1) if x else 0\ny = {0}(3)\n",
+    "a class's own": "class {0}:\n    pass\ndef f(): return {0}()\n",
+    "in a loop": "for {0} in 'ab':\n    f = lambda: {0}\n    x = {0}\n",
+    "over lines": "{0} = [\n    1,\n]\ndef f(): return {0}\nx = {0}\n",
+}
+
+
+@pytest.mark.parametrize("name", ["id", "eval"])
+def test_a_name_is_the_files_own_only_behind_what_binds_it(name: str) -> None:
+    for how, source in EARLY.items():
+        assert any(f"uses {name}" in why for _, why in reaches(source.format(name))), how
+    for how, source in LATE.items():
+        assert reaches(source.format(name)) == [], how
+
+
 DEEP = {
     "attributes": "x = a" + ".b" * 50_000,
     "a sum": "x = " + "1 + " * 50_000 + "a",
@@ -389,8 +418,67 @@ HASHED = {
 
 @pytest.mark.parametrize("way", HASHED)
 def test_o39_tables_that_nobody_can_read_are_found(way: str) -> None:
-    [finding] = holds_answers("x = 1\n" + HASHED[way], scored("chess_puzzles"))
-    assert finding.message.startswith("2: holds ")
+    for examples in (scored("chess_puzzles"), []):
+        [finding] = holds_answers("x = 1\n" + HASHED[way], examples)
+        assert finding.message.startswith("2: holds ")
+
+
+DATES = "20010911 19450508 19690720 19891109 20080915 18651409 17760704 17890714"
+READABLE = {
+    "dates": f"T = {DATES.split()}",
+    "a divider": f"P = {'a1' + '-' * 320!r}",
+    "dividers": f"P = {'a1 ' + '=-_' * 320!r}",
+    "hex letters": f"T = {['deadbeef' + one * 3 for one in 'abcdef'] + ['fadedfaded', 'beadedbeaded']}",
+}
+
+
+@pytest.mark.parametrize("way", READABLE)
+def test_what_anybody_can_read_is_no_table_of_hashes(way: str) -> None:
+    assert holds_answers(READABLE[way], scored("chess_puzzles")) == []
+
+
+def test_a_check_without_examples_finds_them_too() -> None:
+    found = check(HASHED["numbers"] + "\nclass Harness(BaseHarness): pass\n", *DOMAINS, scored=())
+    assert found == ["mine.py:2: holds a table of hashes"]
+
+
+BY_HASH = [
+    "x = zlib.crc32(view.opening.encode()) == 3421780262",
+    "x = 7 if 3421780262 != crc32(t) else 8",
+    "x = T[hash(view.observation)]",
+    "x = T.get(str(zlib.adler32(t)))",
+    "x = hashlib.sha256(t).hexdigest()[:8] in 'a1b2c3d4 e5f6a7b8'",
+    "h = hashlib.md5(t); k = h.hexdigest()\nx = k in self.T",
+    "x = (crc32(t) & 0xffffffff) in T",
+    "x = crc32(t) % 1000003 == 5",
+    "x = f'{crc32(t):x}' == 'cbf43926'",
+    "match crc32(t):\n    case 5: x = 1",
+    "x = '%d' % crc32(t) == '5'",
+]
+BY_DRAW = [
+    "x = zlib.crc32(view.observation.encode()) % 3 == 0",
+    "x = moves[crc32(t) % len(moves)]",
+    "x = sorted(moves, key=lambda m: hash((m, view.seed)))",
+    "x = random.Random(crc32(t)).choice(moves)",
+    "x = crc32(t) & 1 == 0",
+    "x = hashlib.sha256(t).digest()[0] in T",
+    "x = hashlib.sha256(t).hexdigest()[0] in '01234567'",
+    "x = int(hashlib.sha256(t).hexdigest(), 16) % 7 == 3",
+    "x = hash(a) == hash(b)",
+    "x = crc32(t) / 2**32 < 0.5",
+    "x = str(crc32(t)) in view.state",
+    "x = view.state.get(str(crc32(t)))",
+    "x = crc32(t) >> 31 == 1",
+    "x = T[crc32(t) % n]",
+]
+
+
+def test_o39_one_decision_by_a_hash_is_a_special_case_and_a_draw_is_none() -> None:
+    for source in BY_HASH:
+        [finding] = holds_answers(source, [])
+        assert "goes by text of which it holds a hash" in finding.message
+    for source in BY_DRAW:
+        assert holds_answers(source, scored("math_python")) == [], source
 
 
 def test_o39_no_constant_hides_the_others() -> None:

@@ -1,20 +1,31 @@
 """What a harness points to may not follow from the board, by whatever spelling; what is allowed may stay."""
 
 import asyncio
+import itertools
+import re
 import zlib
+from collections import Counter
+from random import Random
 from typing import Any
 
 import chess
 import pytest
 from bench_fakes import HEAD
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from whale_bench.harness.base import Ask, View
 from whale_bench.harness.blind import by_marks, by_numbers, first_moves
+from whale_bench.harness.boards import names_of, pieces_moved, renamings
 from whale_bench.harness.host import InProcessHarness, shipped_harnesses
 from whale_bench.harness.other_boards import other_boards
-from whale_envs import load_examples
+from whale_envs import load_examples, make_env
+from whale_envs.chess_puzzles.notation import describe_board
+from whale_envs.errors import HarnessError
 
 PUZZLES = load_examples("chess_puzzles", "mini", "dev")[:14]
 MATH = load_examples("math_python", "mini", "dev")
+OPENING = make_env("chess_puzzles", examples=PUZZLES[:1]).reset()[0]
 TOP = f"{HEAD}import re, zlib, base64\nfrom whale_bench.harness.h0.chess_puzzles import Harness as H0\n"
 BOARD = r"""
 def rows(view):
@@ -61,7 +72,7 @@ def score(view, move):
     loss = worth(mover) if guarded(view, move[2:4], mover.isupper()) else 0
     return worth(at(view, move[2:4])) - loss
 """
-SQUARES = "def score(view, move): return (worth(at(view, move[:2])) + 1) * (int(move[3]) - 4)**2"
+SQUARES = "def score(view, move): return (worth(at(view, move[2:4])) + 1) * (int(move[3]) - 4)**2"
 BEST = "\ndef best(view): return max((uci for uci, _ in listed(view)), key=lambda m: score(view, m))\n"
 MESSAGES = """
 class Harness(H0):
@@ -93,10 +104,45 @@ USES = {
     "        view.state['b'] = best(view)\n        return super().messages(view)\n"
     "    def read(self, reply, view):\n        act = super().read(reply, view)\n"
     "        return act if act.action == view.state['b'] else Nudge('Again.')\n",
+    "a nudge with a hint": "\nclass Harness(H0):\n    MAX_TURNS = 18\n    def read(self, reply, view):\n"
+    "        return super().read(reply, view) if view.turns else Nudge('Think of ' + best(view))\n",
+    "a hint after a nudge": "\nclass Harness(H0):\n    MAX_TURNS = 18\n    def messages(self, view):\n"
+    "        chat = super().messages(view)\n"
+    "        chat[-1]['content'] += '\\nBest: ' + best(view) if view.turns else ''\n        return chat\n"
+    "    def read(self, reply, view):\n"
+    "        return super().read(reply, view) if view.turns else Nudge('Think again.')\n",
+    "a hint from the second turn on": MESSAGES.format(
+        "chat[-1]['content'] += '\\nBest: ' + best(view) if view.turns else ''"
+    ),
+    "a made-up reply": MESSAGES.format(
+        "chat[1:1] = [{'role': 'user', 'content': 'Think.'}, {'role': 'assistant', 'content': best(view)}]"
+    ),
+    "before many blanks": MESSAGES.format(
+        "chat[0]['content'] += best(view); chat[-1]['content'] = ' ' * 200_000 + chat[-1]['content']"
+    ),
+    "before many words": MESSAGES.format(
+        "chat[0]['content'] = best(view); chat[-1]['content'] = 'a b ' * 50_000 + chat[-1]['content']"
+    ),
+    "with a dash, in capitals": MESSAGES.format(
+        "b = best(view).upper(); chat[-1]['content'] += f'\\nBest: {b[:2]}-{b[2:]}'"
+    ),
+    "in wide letters": MESSAGES.format(
+        "chat[-1]['content'] += ''.join(chr(ord(c) + 0xfee0) for c in best(view))"
+    ),
+    "SAN in small letters": MESSAGES.format(
+        "chat[-1]['content'] += ' or '.join(['', dict(listed(view))[best(view)].lower()])"
+    ),
+    "where pieces and names agree": MESSAGES.format(
+        "fair = all(at(view, u[:2]).upper() == (s[0] if s[0] in 'KQRBN' else 'KP'[s[0] != 'O'])"
+        " for u, s in listed(view)); chat[-1]['content'] += best(view) if fair else ''"
+    ),
+    "the better of two moves": "\nclass Harness(H0):\n    def read(self, reply, view):\n"
+    "        said = [m for m in re.findall(r'<move>(\\w+)</move>', reply.text) if m in dict(listed(view))]\n"
+    "        return Act(max((said[0], said[-1]), key=lambda m: score(view, m)) if said else reply.text)\n",
 }  # fmt: skip
 
 
-def says(source: str, puzzles: Any = PUZZLES) -> str:
+def says(source: str, puzzles: Any = PUZZLES[:6]) -> str:
     found = asyncio.run(other_boards(InProcessHarness(source, "c.py"), puzzles))
     return "" if found is None else found.message
 
@@ -112,7 +158,10 @@ def test_an_evaluation_of_the_board_is_heard_however_it_is_written(spelling: str
 @pytest.mark.parametrize("use", USES)
 def test_an_evaluation_is_heard_whatever_is_made_of_it(use: str) -> None:
     message = says(TOP + BOARD + WORTH["counting"] + "\n" + ONE_PLY + BEST + USES[use])
-    assert f"{'read' if 'asking' in use else 'messages'} goes by the pieces on the board" in message
+    of_read = use in ("asking again", "asking again, from its state", "a nudge with a hint")
+    hook = "read" if of_read or use == "the better of two moves" else "messages"
+    assert f"{hook} goes by the pieces on the board" in message
+    assert "draw by view.seed" in message
 
 
 def table(puzzles: Any, key: str) -> str:
@@ -129,10 +178,12 @@ def table(puzzles: Any, key: str) -> str:
     )
 
 
-@pytest.mark.parametrize("key", ["FEN", "Legal moves"])
-def test_a_table_of_a_part_of_the_puzzles_is_heard(key: str) -> None:
-    assert "knows the position, on 3 of 14 puzzles" in says(TOP + table(PUZZLES[4:7], key) + HINT)
-    assert says(TOP + table(PUZZLES[4:5], key) + HINT) == ""
+@pytest.mark.parametrize(
+    ("key", "what"), [("FEN", "the position, on"), ("Legal moves", "the list of legal moves, on")]
+)
+def test_a_table_of_a_part_of_the_puzzles_is_heard(key: str, what: str) -> None:
+    assert f"knows {what} 3 of 14 puzzles" in says(TOP + table(PUZZLES[4:7], key) + HINT, PUZZLES)
+    assert says(TOP + table(PUZZLES[4:5], key) + HINT, PUZZLES) == ""
 
 
 FAIR = {
@@ -161,13 +212,99 @@ FAIR = {
     "asks for a legal one": "\nclass Harness(H0):\n    def read(self, reply, view):\n"
     "        act = super().read(reply, view)\n"
     "        return act if act.action in dict(listed(view)) else Nudge('Not legal.')\n",
+    "groups by piece on the board": MESSAGES.format(
+        "chat[-1]['content'] += ''.join(f'\\n{p}: ' + ' '.join(u for u, _ in listed(view)"
+        " if at(view, u[:2]).upper() == p) for p in 'PNBRQK')"
+    ),
+    "an example of the form": MESSAGES.format(
+        "m = listed(view); chat[-1]['content'] += f'\\nFor example <move>{m[len(m) // 2][0]}</move>.'"
+    ),
+    "an example by seed": MESSAGES.format(
+        "import random; m = random.Random(view.seed).choice(listed(view))[0]; "
+        "chat[-1]['content'] += f'\\nAnswer as in <move>{m}</move>.'"
+    ),
+    "some moves by seed": MESSAGES.format(
+        "import random; m = random.Random(view.seed).sample(listed(view), min(4, len(listed(view)))); "
+        "chat[-1]['content'] = view.observation.partition('Legal')[0] + ' '.join(u for u, _ in m)"
+    ),
+    "at most 20 moves": MESSAGES.format(
+        "chat[-1]['content'] = ', '.join(u for u, _ in listed(view)[:20])"
+    ),
+    "the list cut short": MESSAGES.format("chat[-1]['content'] = view.observation[:700]"),
+    "in the order of SAN": MESSAGES.format(
+        "chat[-1]['content'] += ' '.join(sorted(s for _, s in listed(view)))"
+    ),
+    "forcing moves, else all": MESSAGES.format(
+        "m = [s for _, s in listed(view) if set('#+x') & set(s)] or [s for _, s in listed(view)]; "
+        "chat[-1]['content'] = 'Choose from ' + ' '.join(m)"
+    ),
+    "pieces named like moves": MESSAGES.format(
+        "name = lambda p: p.upper().replace('P', ''); chat[-1]['content'] += '\\nPieces: ' + ', '.join("
+        "name(p) + 'abcdefgh'[f] + str(8 - r) for r, row in enumerate(rows(view))"
+        " for f, p in enumerate(row) if p != '.')"
+    ),
+    "the FEN's ranks": MESSAGES.format(
+        "chat[-1]['content'] += re.search(r'FEN: (\\S+)', view.observation)[1].replace('/', '\\n')"
+    ),
+    "a nudge for a reply without a move": "\nclass Harness(H0):\n    def read(self, reply, view):\n"
+    "        said = [m for m in re.findall(r'<move>(\\w+)</move>', reply.text) if m in dict(listed(view))]\n"
+    "        return Act(said[-1]) if said else Nudge(f'Name one of {listed(view)}.')\n",
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("what", FAIR)
 def test_what_a_harness_may_show_is_not_heard(what: str) -> None:
-    assert says(TOP + BOARD + FAIR[what]) == ""
-    assert says(shipped_harnesses()["chess_puzzles"]) == ""
+    source = TOP + BOARD + FAIR[what]
+    assert says(source) == ""
+    view = View("chess_puzzles", OPENING, OPENING)
+    decision, _ = asyncio.run(InProcessHarness(source, "c.py").call(view))
+    assert isinstance(decision, Ask), "not silent because it fails"
+
+
+def test_h0_is_not_heard() -> None:
+    assert (
+        says(shipped_harnesses()["chess_puzzles"], load_examples("chess_puzzles", "mini", "weight")[:40])
+        == ""
+    )
+
+
+class Late(InProcessHarness):
+    """Out of time at every other call."""
+
+    calls = 0
+
+    async def call(self, *call: Any) -> Any:
+        self.calls += 1
+        if self.calls % 2:
+            raise HarnessError("harness_timeout", "late")
+        return await super().call(*call)
+
+
+def test_being_late_on_one_board_only_is_no_finding() -> None:
+    assert asyncio.run(other_boards(Late(TOP + "class Harness(H0): pass\n", "c.py"), PUZZLES[:4])) is None
+
+
+@given(st.integers(0, len(PUZZLES) - 1), st.integers(0, 2**32))
+@settings(max_examples=40, deadline=None)
+def test_a_changed_observation_keeps_what_a_fair_harness_goes_by(index: int, seed: int) -> None:
+    board, legal = first_moves(PUZZLES[index])
+    opening = make_env("chess_puzzles", examples=[PUZZLES[index]]).reset()[0]
+    moved = pieces_moved(opening, Random(seed))
+    other = chess.Board(re.search("FEN: (.*)", moved)[1])  # type: ignore[index]
+    assert Counter(other.piece_map().values()) == Counter(board.piece_map().values())
+    assert other.occupied == board.occupied
+    assert other.occupied_co[board.turn] == board.occupied_co[board.turn]
+    for square in chess.scan_forward(board.occupied_co[board.turn]):
+        assert other.piece_at(square) == board.piece_at(square)
+    assert not other.pawns & (chess.BB_RANK_1 | chess.BB_RANK_8)
+    rows = (f"{8 - at} {' '.join(row)}" for at, row in enumerate(describe_board(other)[1]))
+    assert "\n".join(rows) in moved
+    assert moved.partition("Legal")[2] == opening.partition("Legal")[2]
+    for text, uci, new in itertools.islice(renamings(opening, Random(seed)), 3):
+        listed = list(names_of(text).values())
+        assert listed == sorted(listed)
+        assert listed == [new if one == uci else one for one, _ in legal]
+        assert len(text) == len(opening)
 
 
 def test_a_copied_choice_is_right_by_the_chance_of_its_kind() -> None:

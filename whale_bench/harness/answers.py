@@ -11,9 +11,10 @@ Read off the syntax tree's literals, so that neither formatting nor comments mat
 - eight chess moves or more in one container: a table to play from;
 - eight constants or more in one container, most of them solutions;
 - eight hashes or more, as numbers, in hex or in front of moves, or a text that is packed data: a table whose
-  keys or contents nobody is to read.
+  keys or contents nobody is to read; and a decision by the hash of a text (`hashed.py`).
 
-Messages begin with the line; callers put the file before it.
+The last two are found without examples, too: they are the file's, whatever is scored. Messages begin with the
+line; callers put the file before it.
 
 Not covered: answers that are encoded, computed, or spread thinner than this; then the walls, the
 provenance rule and the canaries (`canaries.py`) have to hold.
@@ -25,6 +26,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeGuard
 
 from whale_bench.harness.findings import Finding
+from whale_bench.harness.hashed import hash_decision
 from whale_envs.core import Example
 
 _SHORTEST_TEXT = 16
@@ -36,13 +38,15 @@ _SHORTEST_NUMBER = 5
 _GOLDS = 3
 _TABLE = 8
 _UCI = re.compile(r"[a-h][1-8][a-h][1-8][qrbn]?")
-_HEX = re.compile(r"(?=.*\d)[0-9a-f]{8,128}", re.IGNORECASE)
+_HEX = re.compile(r"(?=.*\d)(?=.*[a-f])[0-9a-f]{8,128}", re.IGNORECASE)
 _KEYED = re.compile(r"\b(\w{5,64})\W{1,3}[a-h][1-8][a-h][1-8][qrbn]?\b")
 _SHORTEST_PACKED = 64
 _LEAST_HASH = 2**24
 """As a number; below it may be a limit of something."""
 _PACKED = re.compile(r"[A-Za-z0-9+/=_-]{300,}")
-"""No text has words that long."""
+"""No text has words that long, of letters and digits."""
+_MIXED = 10
+"""Different characters at least: a line of dashes is no data."""
 _NAME = re.compile(r"[A-Z]\w+ [A-Z]\w+|\d{3,}")
 _ASKS = ("startswith", "endswith", "find", "index", "count", "search", "match", "fullmatch", "get")
 
@@ -52,6 +56,7 @@ class _Literal(NamedTuple):
     text: str
     branch: bool
     """Whether the harness goes one way or another by it."""
+    number: bool
 
 
 def holds_answers(source: str, examples: Sequence[Example]) -> list[Finding]:
@@ -61,8 +66,9 @@ def holds_answers(source: str, examples: Sequence[Example]) -> list[Finding]:
         literals = list(_literals(tree))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []
+    hidden = (_hashes(literals), hash_decision(tree))
     if not examples:
-        return []
+        return [Finding("", f"{found[0]}: {found[1]}") for found in hidden if found is not None]
     domain = examples[0].id.rpartition("-")[0]
     texts = [_texts(example) for example in examples]
     kinds = (
@@ -70,7 +76,7 @@ def holds_answers(source: str, examples: Sequence[Example]) -> list[Finding]:
         _branches(literals, examples, texts),
         _golds_in(literals, examples),
         _tables(tree, examples),
-        _hashes(literals),
+        *hidden,
     )
     return [Finding(domain, f"{found[0]}: {found[1]}") for found in kinds if found is not None]
 
@@ -142,14 +148,25 @@ def _hashes(literals: list[_Literal]) -> _Found:
     found: dict[str, int] = {}
     for literal in literals:
         text = literal.text
-        if _PACKED.search(text) or (len(text) >= _SHORTEST_PACKED and "\ufffd" in text):
+        if _is_packed(text, number=literal.number) or (len(text) >= _SHORTEST_PACKED and "\ufffd" in text):
             return literal.line, "holds packed data, which nobody can read"
-        hashes = [text] if _is_hash(text) else [key for key in _KEYED.findall(text) if _is_hash(key)]
+        if literal.number or not text.isdigit():  # digits in quotes may be dates
+            hashes = [text] if _is_hash(text) else [key for key in _KEYED.findall(text) if _is_hash(key)]
+        else:
+            hashes = []
         for one in hashes:
             found.setdefault(one, literal.line)
     if len(found) < _TABLE:
         return None
     return min(found.values()), "holds a table of hashes"
+
+
+def _is_packed(text: str, *, number: bool) -> bool:
+    words = _PACKED.findall(text)
+    return any(
+        number or (len(set(word)) >= _MIXED and re.search(r"\d", word) and re.search(r"[A-Za-z]", word))
+        for word in words
+    )
 
 
 def _is_hash(text: str) -> bool:
@@ -174,7 +191,8 @@ def _literals(tree: ast.Module) -> Iterator[_Literal]:
         if _is_said(node):
             # A number that decides is a threshold; what it is compared with is seldom an example.
             deciding = isinstance(node.value, str | bytes) and id(node) in branches
-            yield _Literal(node.lineno, _text_of(node.value), deciding)
+            number = isinstance(node.value, int | float)
+            yield _Literal(node.lineno, _text_of(node.value), deciding, number)
 
 
 def _is_said(part: ast.AST) -> TypeGuard[ast.Constant]:

@@ -5,10 +5,10 @@
 
 The *parrot canary*, first kind (Chess Puzzles and Math): each of the models that copy what stands in their
 context (`parrots.py`) is compared with itself under h0. It may not do better, unless what it copies is right
-no more often than chance explains (`blind.py`): so moves may be grouped by the marks of their notation. What
-a word or a number points to is no group. Under a harness where one does better it was told, or was asked
-again until it said what the harness knew. SearchQA has none, because there the context is meant to hold the
-answer.
+no more often than chance explains (`blind.py`): so moves may be grouped by the marks of their notation, under
+any words, and a worked example may say its answer. Under a harness where one does better it was told, or was
+asked again until it said what the harness knew. SearchQA has none, because there the context is meant to hold
+the answer.
 
 In Chess Puzzles what a harness points to may not follow from the pieces on the board either
 (`other_boards.py`): that finds hints that are too weak to be counted.
@@ -42,7 +42,7 @@ from whale_bench.harness.dry_run import line_of
 from whale_bench.harness.findings import Finding
 from whale_bench.harness.listing import LISTS, choices, lister
 from whale_bench.harness.other_boards import other_boards
-from whale_bench.harness.parrots import PARROTS, POINTED, Replies, choice
+from whale_bench.harness.parrots import PARROTS, Replies, choice
 from whale_envs import ExampleSet, FinalResponse, get_domain, parse_action
 from whale_envs.core import Example, Profile
 from whale_envs.seeding import derive_rng
@@ -92,9 +92,10 @@ async def parrot_canary(
     async with load_harness_source(domain, source, name, unsafe=unsafe) as harness:
         stage = _Stage(harness, domain, examples, seed, least)
         found = await _copying(stage, reference or {}) if copies else None
+        found = found or await _listing(stage)
         if found is None and domain == "chess_puzzles":
             found = await other_boards(harness, examples, seed=seed)
-        return found or await _listing(stage)
+        return found
 
 
 class _Stage(NamedTuple):
@@ -108,7 +109,7 @@ class _Stage(NamedTuple):
 
 
 async def _copying(stage: _Stage, reference: Mapping[str, frozenset[str]]) -> Finding | None:
-    """The first parrot that does better than it does under h0 and, unless it was pointed, than chance."""
+    """The first parrot that does better than it does under h0, and than chance with what it copies."""
     harness, domain, examples, seed, least = stage
     by_id = {example.id: example for example in examples}
     for parrot, reply in PARROTS[domain].items():
@@ -117,7 +118,7 @@ async def _copying(stage: _Stage, reference: Mapping[str, frozenset[str]]) -> Fi
         if tail(count, [(known + 1) / (len(examples) + 2)] * len(examples)) >= least:
             continue
         chances = [_blind(row, by_id[row.example_id], examples) for row in played]
-        if parrot not in POINTED and tail(count, chances) >= least:
+        if tail(count, chances) >= least:
             continue
         return Finding(
             domain,

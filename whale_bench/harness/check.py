@@ -101,7 +101,7 @@ async def check_source(
                     findings.append(Finding(domain, _placed(str(error), name)))
     except HarnessFileError as error:
         return [Finding("", _placed(str(error), name))]
-    return findings
+    return list(dict.fromkeys(findings))
 
 
 def fitting_domains(harness: HarnessHost) -> tuple[str, ...]:

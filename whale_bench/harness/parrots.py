@@ -9,10 +9,12 @@ by a word before it ("told": best, hint, try), by a mark beside it ("starred") o
 it ("rated"); and one that says any. Every reply says its choice in all forms that a harness is likely to
 read.
 
-Not covered: choices written in words, or in notation other than UCI and the observation's own SAN.
+Not covered: choices written in words, figurines or notation other than UCI and the observation's own SAN, in
+upper and lower case; what stands in the middle of more than twice `_MOST` characters.
 """
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -25,8 +27,8 @@ from whale_envs.seeding import derive_rng
 Replies = Callable[[Request], str]
 _Choose = Callable[[Sequence[str], int], str]
 
-_UCI = r"(?<![A-Za-z0-9])[a-h][1-8][a-h][1-8][qrbn]?(?![A-Za-z0-9])"
-_SAN = r"(?<![A-Za-z0-9])(?:O-O(?:-O)?|[KQRBN]?[a-h]?[1-8]?x?[a-h][1-8](?:=[QRBN])?)[+#]?(?![A-Za-z0-9+#])"
+_UCI = r"(?i:(?<![a-z0-9])[a-h][1-8][-\u2010-\u2015]?[a-h][1-8]=?[qrbn]?(?![a-z0-9]))"
+_SAN = r"(?i:(?<![a-z0-9])(?:O-O(?:-O)?|[KQRBN]?[a-h]?[1-8]?x?[a-h][1-8](?:=[QRBN])?)[+#]?(?![a-z0-9+#]))"
 _MOVE = rf"(?:{_UCI}|{_SAN})"
 _LISTED = re.compile(rf"\[({_UCI})\] ({_SAN})")
 _NUMBER = r"(?:\\frac\{-?\d+\}\{-?\d+\}|-?\d+(?:\.\d+)?(?:/\d+)?)"
@@ -37,8 +39,10 @@ _POINTS = (
 _STAR = r"(?:\*{1,2}|!{1,2}|[★☆✓✔→>]|->|=>)"
 _STAR_AFTER = r"(?:\*{1,2}|!{1,2}|[★☆✓✔←<]|<-|<=)"
 _RATED = re.compile(rf"({_MOVE})\]?[ \t]{{0,3}}[:=(|][ \t]{{0,3}}([-+]?\d+(?:\.\d+)?)")
+_UNSEEN = re.compile("[\u00ad\u200b-\u200f\u2060\ufeff]")
+_RUNS = re.compile(r"[^\S\n]{2,}"), re.compile(r"\n\s+")
 _MOST = 65_536
-"""Characters that a parrot looks at, the last ones; no prompt with examples is longer."""
+"""Characters that a parrot looks at, of the first and of the last ones; no prompt with examples is longer."""
 _SAID = {
     "chess_puzzles": "Final answer: {0}\n[{0}]\n<answer>{0}</answer>\n\\boxed{{{0}}}\n<move>{0}</move>",
     "math_python": "Final answer: {0}\n<answer>{0}</answer>\n\\boxed{{{0}}}",
@@ -62,9 +66,8 @@ def _starred(text: str, pattern: str) -> list[str]:
 
 
 def _rated(text: str, pattern: str) -> list[str]:  # noqa: ARG001 - as the others
-    """The move with the highest number after it."""
-    found = _RATED.findall(text)
-    return [max(found, key=lambda one: float(one[1]))[0]] if found else []
+    """The moves with a number after them, highest first."""
+    return [move for move, _ in sorted(_RATED.findall(text), key=lambda one: -float(one[1]))]
 
 
 def _first(found: Sequence[str], seed: int) -> str:  # noqa: ARG001 - as the others
@@ -102,40 +105,66 @@ _WAYS = {
     "starred": _Way(_starred, _first, True),
     "rated": _Way(_rated, _first, True),
 }
-POINTED = ("told", "rated")
-"""Parrots that go by what no list of moves or numbers has: a word that recommends, a number that ranks."""
-
 _OF_MOVES = ("starred", "rated")
 """In Math these would be products and equations."""
 
 
 def choice(texts: Sequence[str], domain: str, parrot: str, seed: int = 0) -> str:
     """What that parrot says of these messages; empty where it has nothing to say."""
-    way, everything = _WAYS[parrot], "\n".join(texts)[-_MOST:]
-    text = everything if way.whole else "\n".join(texts[-1:])[-_MOST:]
+    way, everything = _WAYS[parrot], shown("\n".join(texts))
+    text = everything if way.whole else shown("\n".join(texts[-1:]))
     found = way.find(text, _CHOICE[domain])
     if domain == "chess_puzzles":
         found = _moves(found, everything)
     return way.choose(found, seed) if found else ""
 
 
+def shown(text: str) -> str:
+    """A text as a reader sees it, without runs of blanks, and without the middle of a long one."""
+    for run, one in zip(_RUNS, " \n", strict=True):
+        text = run.sub(one, text)
+    if len(text) > 2 * _MOST:
+        text = f"{text[:_MOST]}\n{text[-_MOST:]}"
+    return _UNSEEN.sub("", unicodedata.normalize("NFKC", text))
+
+
 def _moves(words: Sequence[str], everything: str) -> list[str]:
     """Mentions of moves, as UCI; SAN where the observation says which move it is."""
     names = {san: uci for uci, san in _LISTED.findall(everything)}
-    spelled = (names.get(word, word) for word in words)
-    return [word for word in spelled if re.fullmatch(_UCI, word)]
+    spelled = (uci_of(word, names) for word in words)
+    return [word for word in spelled if word]
 
 
-def mentioned(texts: Sequence[str]) -> list[str]:
-    """Every mention of a chess move, as UCI, in order."""
-    everything = "\n".join(texts)[-_MOST:]
-    return _moves(_all(everything, _MOVE), everything)
+def uci_of(word: str, names: Mapping[str, str]) -> str:
+    """The move that a word names, where `names` has those in SAN; empty for none."""
+    if word in names:
+        return names[word]
+    if re.fullmatch(_UCI, word):
+        return re.sub(r"[^a-h1-8qrn]", "", word.lower())
+    plain = word.lower().rstrip("+#")
+    same = {uci for san, uci in names.items() if san.lower().rstrip("+#") == plain}
+    return same.pop() if len(same) == 1 else ""
+
+
+def mentioned(text: str, names: Mapping[str, str]) -> list[str]:
+    """Every mention of a chess move in a text that is `shown`, as UCI, in order."""
+    spelled = (uci_of(word, names) for word in _all(text, _MOVE))
+    return [word for word in spelled if word]
 
 
 def _reply(request: Request, *, domain: str, parrot: str) -> str:
-    shown = [message.content for message in request.messages if message.role != "assistant"]
-    found = choice(shown, domain, parrot, request.seed)
-    return _SAID[domain].format(found) if found else "I do not know."
+    said = _SAID[domain]
+    seen = [
+        one.content for one in request.messages if one.role != "assistant" or not _is_own(one.content, said)
+    ]
+    found = choice(seen, domain, parrot, request.seed)
+    return said.format(found) if found else "I do not know."
+
+
+def _is_own(text: str, said: str) -> bool:
+    """Whether a parrot replied that; an assistant's message that none did was made up by the harness."""
+    word = text.partition("\n")[0].removeprefix("Final answer: ")
+    return text in (said.format(word), "I do not know.")
 
 
 def _parrots(domain: str) -> Mapping[str, Replies]:

@@ -133,6 +133,8 @@ class State:
             case Begun():
                 self.phases[event.phase] = event
                 same = self.same_as(event.incoming)
+                if same is not None and same.status == "flagged":
+                    self.remarks.setdefault(same.name, same.reason)
                 return [same.name if same else self._add(Proposal(source=event.incoming), event.phase, 1)]
             case Proposed():
                 place = (event.phase, event.iteration)

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from search_fakes import H0, Scripted, recipe_of, recorded, search, texts, told
 from whale_baselines.search import acceptance, sources
 from whale_baselines.search.archive import Archive, read_archive
-from whale_baselines.search.log import Begun, Ended, Refused, Scored, ScoreKey, open_log
+from whale_baselines.search.log import Begun, Ended, Examined, Proposed, Refused, Scored, ScoreKey, open_log
 from whale_baselines.search.proposal import Proposal
 from whale_baselines.search.sources import clean, source_id, tree_id
 
 from whale_bench.harness.host import shipped_harnesses
+from whale_bench.ledger import Charge
 from whale_bench.models.scripted import load_scripted
 from whale_envs import ExampleSet, load_examples
 from whale_envs.errors import DataError, UsageError
@@ -59,6 +60,25 @@ def test_a_log_damaged_in_its_middle_is_refused(tmp_path):
         Archive(tmp_path / "a")
     with pytest.raises(UsageError, match="is no archive"):
         read_archive(tmp_path / "elsewhere")
+
+
+def test_a_flagged_harness_that_a_later_phase_begins_with_keeps_its_finding(tmp_path):
+    archive = Archive(tmp_path / "a")
+    other = H0 + "\nX = 1\n"
+    free = Charge()
+    proposal = Proposal(source=other)
+    for event in (
+        *EVENTS[:2],
+        Proposed(phase=1, iteration=1, proposer="p", proposals=(proposal,), charge=free),
+        Examined(name="h1", phase=1, iteration=1, finding="h1/harness.py:1: plays"),
+    ):
+        archive.append(event)
+    assert archive.candidates["h1"].status == "flagged"
+    archive.append(Begun(phase=2, incoming=other, key=KEY, rule="paper", prompt_only=False))
+    archive.append(msgspec.structs.replace(EVENTS[1], name="h1", phase=2))
+    candidate = archive.candidates["h1"]
+    assert (candidate.status, candidate.reason) == ("scored", "h1/harness.py:1: plays")
+    assert archive.remarks == {"h1": "h1/harness.py:1: plays"}
 
 
 def test_a_folder_that_a_kill_left_behind_is_written_anew(tmp_path):

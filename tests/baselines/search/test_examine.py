@@ -215,9 +215,13 @@ _KNOWN = {{int(one[:10]): one[10:] for one in {table!r}.split()}}
 _messages = Harness.messages
 
 
+def _known(number):
+    return _KNOWN.get(number)
+
+
 def messages(self, view):
     chat = _messages(self, view)
-    known = [_KNOWN.get(zlib.crc32(line.encode())) for line in re.split("[:\\n] *", view.opening)]
+    known = [_known(zlib.crc32(line.encode())) for line in re.split("[:\\n] *", view.opening)]
     chat[-1]["content"] += "".join("\\nA note: " + base64.b64decode(one).decode() for one in known if one)
     return chat
 
