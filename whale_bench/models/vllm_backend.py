@@ -149,16 +149,14 @@ def _check_installation() -> None:
     for extra in ("torch", "transformers", "safetensors"):
         if importlib.util.find_spec(extra) is None:
             raise UsageError(f'{extra} is missing: pip install "whale-envs[local]"')
-    import torch
-
-    if torch.version.cuda is None and importlib.util.find_spec("torchvision") is not None:
-        # vLLM imports it when it is there; a CUDA build beside a CPU torch fails at import and takes
-        # vLLM with it.
+    if importlib.util.find_spec("torchvision") is not None:
+        # vLLM and transformers import it when it is there; one that is made for another build of torch fails
+        # at import and takes them with it.
         try:
             import torchvision  # noqa: F401
         except (ImportError, RuntimeError, OSError) as error:
             raise UsageError(
-                f"torchvision does not fit this CPU build of torch ({error}), and vLLM cannot be imported "
+                f"torchvision does not fit this build of torch ({error}), and vLLM cannot be imported "
                 "beside it: pip uninstall torchvision torchaudio torchcodec"
             ) from error
 
