@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from whale_baselines.sequences import IGNORED, Row
+from whale_bench.models.local import odd_layers
 
 if TYPE_CHECKING:
     import torch
@@ -52,10 +53,8 @@ class Tree(NamedTuple):
 def takes_trees(model: Any) -> bool:
     """Whether a model computes a tree as it would compute the rows."""
     config = model.config
-    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
-    window = getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True)
     plain = config.get_text_config() is config and not getattr(config, "alibi", False)
-    return plain and kinds == {"full_attention"} and not window and config._attn_implementation == "sdpa"
+    return plain and not odd_layers(config) and config._attn_implementation == "sdpa"
 
 
 def tree_groups(rows: Sequence[Row], budget: int) -> list[tuple[Row, ...]] | None:

@@ -178,13 +178,18 @@ def check_layers(folder: Path, config: Any) -> None:
     Raises:
         UsageError: it cannot; names its layers.
     """
-    text = config.get_text_config()
-    kinds = set(getattr(text, "layer_types", None) or ["full_attention"])
-    window = getattr(text, "sliding_window", None) and getattr(text, "use_sliding_window", True)
-    if kinds != {"full_attention"} or window or not hasattr(config, "max_position_embeddings"):
-        odd = (kinds | ({"sliding_attention"} if window else set())) - {"full_attention"}
+    odd = odd_layers(config)
+    if odd or not hasattr(config, "max_position_embeddings"):
         shown = ", ".join(sorted(odd)) or "its config has no max_position_embeddings of its own"
         raise UsageError(
             f"{str(folder)!r} ({config.model_type}) has layers that local/PATH does not support: {shown}; "
             "vllm/PATH serves such models"
         )
+
+
+def odd_layers(config: Any) -> set[str]:
+    """Kinds of a model's layers that do not attend to everything before them, as configs call them."""
+    text = config.get_text_config()
+    kinds = set(getattr(text, "layer_types", None) or ())
+    window = getattr(text, "sliding_window", None) and getattr(text, "use_sliding_window", True)
+    return (kinds | ({"sliding_attention"} if window else set())) - {"full_attention"}
