@@ -10,8 +10,8 @@ of the run folder's layout and stands in each `$id`.
 import ast
 import inspect
 import textwrap
-from collections.abc import Callable
-from dataclasses import fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
@@ -55,32 +55,40 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Of whale-envs and Python."""
 
 
-def read_schema(name: str) -> str:
-    """The committed schema of that name, as JSON text.
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The schemas of a package, as they are made and as they lie in its folder."""
 
-    Raises:
-        UnknownNameError: there is none.
-    """
-    if name not in MAKERS:
-        raise UnknownNameError("schema", name, MAKERS)
-    return path_of(name).read_text(encoding="utf-8")
+    package: str
+    """As the `$id`s have it."""
+    folder: Path
+    makers: Mapping[str, tuple[str, Callable[[], dict[str, Any]]]]
+    """Title and maker by name."""
 
+    def read(self, name: str) -> str:
+        """The committed schema of that name, as JSON text.
 
-def make(name: str) -> str:
-    """The schema as the types now have it."""
-    what, maker = MAKERS[name]
-    return document(f"urn:whale-bench:{name}:{VERSION}", what, maker())
+        Raises:
+            UnknownNameError: there is none.
+        """
+        if name not in self.makers:
+            raise UnknownNameError("schema", name, self.makers)
+        return self.path_of(name).read_text(encoding="utf-8")
 
+    def make(self, name: str) -> str:
+        """The schema as the types now have it."""
+        title, maker = self.makers[name]
+        names = {"$schema": _DIALECT, "$id": f"urn:{self.package}:{name}:{VERSION}", "title": title}
+        return msgspec.json.format(msgspec.json.encode(names | maker()), indent=2).decode() + "\n"
 
-def document(urn: str, title: str, schema: dict[str, Any]) -> str:
-    """A schema as its file has it."""
-    text = msgspec.json.encode({"$schema": _DIALECT, "$id": urn, "title": title} | schema)
-    return msgspec.json.format(text, indent=2).decode() + "\n"
+    def path_of(self, name: str) -> Path:
+        """Where the committed schema is."""
+        return self.folder / f"{name}.json"
 
-
-def path_of(name: str) -> Path:
-    """Where the committed schema is."""
-    return Path(__file__).with_name(f"{name}.json")
+    def write(self) -> None:
+        """Makes all of them anew."""
+        for name in self.makers:
+            self.path_of(name).write_text(self.make(name), encoding="utf-8")
 
 
 def _rollout() -> dict[str, Any]:
@@ -140,6 +148,9 @@ MAKERS = MappingProxyType[str, tuple[str, Callable[[], dict[str, Any]]]](
     }
 )
 """Title and maker by name."""
+
+COMMITTED = Committed("whale-bench", Path(__file__).parent, MAKERS)
+read_schema, make, path_of = COMMITTED.read, COMMITTED.make, COMMITTED.path_of
 
 
 def schema_of(kind: Any) -> dict[str, Any]:

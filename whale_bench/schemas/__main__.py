@@ -5,8 +5,7 @@
 Not covered: raising `FORMAT` where a shape changed so that old readers would misread it.
 """
 
-from whale_bench.schemas import MAKERS, make, path_of
+from whale_bench.schemas import COMMITTED
 
 if __name__ == "__main__":
-    for name in MAKERS:
-        path_of(name).write_text(make(name), encoding="utf-8")
+    COMMITTED.write()

@@ -10,6 +10,7 @@ follows from archive.jsonl; checkpoints.
 """
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, get_type_hints
@@ -19,8 +20,8 @@ import msgspec
 from whale_baselines.curves import CrossPlay, Outcome, PhaseLength
 from whale_baselines.history import Made, Point, Start
 from whale_baselines.search.log import Event
-from whale_bench.schemas import VERSION, document, schema_of
-from whale_envs.errors import UnknownNameError
+from whale_bench.schemas import VERSION as VERSION
+from whale_bench.schemas import Committed, schema_of
 
 
 class Totals(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,24 +113,9 @@ KINDS: Mapping[str, tuple[str, Any]] = MappingProxyType(
 )
 """Title and type by name."""
 
-
-def read_schema(name: str) -> str:
-    """The committed schema of that name, as JSON text.
-
-    Raises:
-        UnknownNameError: there is none.
-    """
-    if name not in KINDS:
-        raise UnknownNameError("schema", name, KINDS)
-    return path_of(name).read_text(encoding="utf-8")
-
-
-def make(name: str) -> str:
-    """The schema as the types now have it."""
-    title, kind = KINDS[name]
-    return document(f"urn:whale-baselines:{name}:{VERSION}", title, schema_of(kind))
-
-
-def path_of(name: str) -> Path:
-    """Where the committed schema is."""
-    return Path(__file__).with_name(f"{name}.json")
+COMMITTED = Committed(
+    "whale-baselines",
+    Path(__file__).parent,
+    {name: (title, partial(schema_of, kind)) for name, (title, kind) in KINDS.items()},
+)
+read_schema, make, path_of = COMMITTED.read, COMMITTED.make, COMMITTED.path_of

@@ -5,8 +5,7 @@
 Not covered: raising `FORMAT` of a run folder where a shape changed so that old readers would misread it.
 """
 
-from whale_baselines.schemas import KINDS, make, path_of
+from whale_baselines.schemas import COMMITTED
 
 if __name__ == "__main__":
-    for name in KINDS:
-        path_of(name).write_text(make(name), encoding="utf-8")
+    COMMITTED.write()
