@@ -4,7 +4,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from whale_baselines.search import examine
 
 from whale_bench.harness import check
