@@ -23,6 +23,8 @@ VLLM_NEEDS := apache-tvm-ffi cachetools cbor2 compressed-tensors einops fastapi 
 	sentencepiece setuptools tiktoken uvloop
 # What the processes of the Python tool import is compiled here, for they may not write. The rest is compiled
 # when it is imported: to compile all of it first takes longer than the tests gain.
+# So it is with PYTHONDONTWRITEBYTECODE too: hundreds of processes would each compile everything anew.
+unexport PYTHONDONTWRITEBYTECODE
 BASE_PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 PIP := $(BASE_PIP) --no-compile
 
@@ -79,7 +81,7 @@ demo-whale: $(BIN)/.train
 kills: $(BIN)/.dev
 	WHALE_KILLS=20 $(BIN)/python -m pytest -k kills tests/bench/test_kill.py
 	WHALE_KILLS=20 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -k "killed or kills" tests/baselines/search/test_run_search.py tests/baselines/schedules/test_recipe_kill.py
-	WHALE_KILLS=20 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/baselines/test_whole_runs.py
+	WHALE_KILLS=20 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -k "killed or kill or kills" tests/baselines/test_whole_runs.py tests/baselines/test_rsft_loop.py
 	$(BIN)/python benchmarks/kills.py
 
 # Two processes, each with one thread for torch: threads that spin for each other slow all down tenfold.

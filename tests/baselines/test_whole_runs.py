@@ -29,7 +29,7 @@ from whale_bench.store import RunStore
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 COMMAND = [sys.executable, "-m", "whale_baselines.cli"]
-KILLS = int(os.environ.get("WHALE_KILLS", "2"))
+KILLS = int(os.environ.get("WHALE_KILLS", "1"))
 FAMILIES = ("larger_of_two",)
 COUNTS = {"weight": 4, "harness": 3, "dev": 2, "test": 2}
 RECIPE = """
@@ -137,7 +137,7 @@ def test_kills_of_a_run_that_learns_change_nothing_and_charge_each_rollout_once(
             process.communicate()
         hits += process.returncode == -signal.SIGKILL
         words = ("resume", folder) if (folder / "run.toml").exists() else words
-    assert hits >= KILLS // 2
+    assert hits >= max(1, KILLS // 2)
     with launch(*words) as process:
         _, problem = process.communicate(timeout=900)
     assert process.returncode == 0, problem

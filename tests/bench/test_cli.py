@@ -146,14 +146,14 @@ def test_runs_begun_at_the_same_time_get_folders_of_their_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    begun = [process(*EVAL, "--json") for _ in range(5)]
+    begun = [process(*EVAL, "--json") for _ in range(3)]
     folders = set()
     for number, running in enumerate(begun):
         out, err = running.communicate(timeout=60)
         assert (number, running.returncode, err) == (number, 0, "")
         folders.add(json.loads(out)[0]["folder"])
     assert {str(p.relative_to(tmp_path)) for p in (tmp_path / "runs").iterdir()} == folders
-    assert len(folders) == 5
+    assert len(folders) == 3
 
 
 def test_a_folder_that_is_taken_in_the_same_second_is_left_alone(
@@ -360,7 +360,7 @@ def test_a_damaged_run_folder_is_one_line(whale: Any, tmp_path: Path, what: str)
     assert done.err.startswith("whale-bench: ")
 
 
-def test_a_full_disk_is_one_line_and_the_run_can_go_on(tmp_path: Path) -> None:
+def test_a_full_disk_is_one_line_and_the_run_can_go_on(whale: Any, tmp_path: Path) -> None:
     limited = f"ulimit -f 60; exec {sys.executable} -m whale_bench.cli"  # no file longer than 60 KiB
     plan = "eval chess_puzzles -m scripted/random -n 40 -k 2 --json --out"
     done = subprocess.run(
@@ -369,11 +369,9 @@ def test_a_full_disk_is_one_line_and_the_run_can_go_on(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (3, "")
     assert "cannot be written: " in done.stderr
     assert done.stderr.count("\n") == 1
-    with process("eval", "--resume", str(tmp_path / "run"), "--json") as again:
-        out, _ = again.communicate(timeout=60)
-    assert json.loads(out)[0]["complete"]
-    with process(*plan.split(), str(tmp_path / "whole")) as whole:
-        whole.communicate(timeout=60)
+    again = whale("eval", "--resume", str(tmp_path / "run"), "--json")
+    assert json.loads(again.out)[0]["complete"]
+    assert whale(*plan.split(), str(tmp_path / "whole")).code == 0
     assert settled(tmp_path / "run") == settled(tmp_path / "whole")
 
 

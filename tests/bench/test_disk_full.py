@@ -7,7 +7,7 @@ import warnings
 from pathlib import Path
 
 import pytest
-from bench_fakes import results, settled
+from bench_fakes import results, run, settled
 
 from whale_bench.ledger import Ledger
 from whale_bench.store import DamagedLineWarning
@@ -37,10 +37,9 @@ def holds(folder: Path) -> None:
 
 
 def finishes(folder: Path, whole: Path) -> None:
-    done = subprocess.run([*EVAL, "--resume", folder], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DamagedLineWarning)
+        assert run(None, folder).complete
         assert results(folder) == results(whole)
     assert settled(folder) == settled(whole)
     with Ledger(folder / "ledger.sqlite", readonly=True) as ledger:
@@ -71,8 +70,8 @@ def test_a_full_disk_ends_the_run_and_a_resume_finishes_it(tmp_path: Path, whole
     if shutil.which("mount") is None or subprocess.run(mount, capture_output=True, check=False).returncode:
         pytest.skip("this machine lets nobody mount a small disk")
     try:
-        run = [*EVAL, *PLAN, "--out", disk / "run"]
-        done = subprocess.run(run, capture_output=True, text=True, check=False)
+        first = [*EVAL, *PLAN, "--out", disk / "run"]
+        done = subprocess.run(first, capture_output=True, text=True, check=False)
         assert done.returncode == 3, done.stderr
         assert "Traceback" not in done.stderr
         again = [*EVAL, "--resume", disk / "run"]

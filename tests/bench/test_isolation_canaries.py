@@ -22,7 +22,7 @@ from whale_bench.records import Rollout, Step
 from whale_envs import ExampleSet, UnknownNameError, load_examples
 from whale_envs.errors import HarnessFileError
 
-CHESS = load_examples("chess_puzzles", "mini", "dev")[:48]
+CHESS = load_examples("chess_puzzles", "mini", "dev")[:32]
 LARGER = [e for e in load_examples("math_python", "small", "weight") if e.family == "larger_of_two"][:40]
 
 

@@ -17,7 +17,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -27,10 +27,14 @@ from whale_envs.seeding import derive_rng
 Replies = Callable[[Request], str]
 _Choose = Callable[[Sequence[str], int], str]
 
-_UCI = r"(?i:(?<![a-z0-9])[a-h][1-8][-\u2010-\u2015]?[a-h][1-8]=?[qrbn]?(?![a-z0-9]))"
-_SAN = r"(?i:(?<![a-z0-9])(?:O-O(?:-O)?|[KQRBN]?[a-h]?[1-8]?x?[a-h][1-8](?:=[QRBN])?)[+#]?(?![a-z0-9+#]))"
-_MOVE = rf"(?:{_UCI}|{_SAN})"
-_LISTED = re.compile(rf"\[({_UCI})\] ({_SAN})")
+_UCI = r"[a-h][1-8][-\u2010-\u2015]?[a-h][1-8]=?[qrbn]?(?![a-z0-9])"
+_SAN = r"(?:O-O(?:-O)?|[KQRBN]?[a-h]?[1-8]?x?[a-h][1-8](?:=[QRBN])?)[+#]?(?![a-z0-9+#])"
+# What a move may begin with is asked first, for there are hundreds of texts and most of a text is none.
+_BEGINS = "(?<![a-z0-9])(?=[a-hkqrnox1-8])"
+_MOVE = rf"(?i:{_BEGINS}(?:{_UCI}|{_SAN}))"
+_ONE_UCI = re.compile(_UCI, re.IGNORECASE)
+_NOT_OF_UCI = re.compile("[^a-h1-8qrn]")
+_LISTED = re.compile(rf"\[((?i:{_UCI}))\] ((?i:(?<![a-z0-9]){_SAN}))")
 _NUMBER = r"(?:\\frac\{-?\d+\}\{-?\d+\}|-?\d+(?:\.\d+)?(?:/\d+)?)"
 _POINTS = (
     r"(?i:\b(?:best|hint|suggest\w*|recommend\w*|strong\w*|consider\w*|try|engine|prefer\w*|likely|perhaps|"
@@ -43,6 +47,8 @@ _UNSEEN = re.compile("[\u00ad\u200b-\u200f\u2060\ufeff]")
 _RUNS = re.compile(r"[^\S\n]{2,}"), re.compile(r"\n\s+")
 _MOST = 65_536
 """Characters that a parrot looks at, of the first and of the last ones; no prompt with examples is longer."""
+_KEPT = 32
+"""Texts of which it is remembered what they show; several parrots look at the same one in turn."""
 _SAID = {
     "chess_puzzles": "Final answer: {0}\n[{0}]\n<answer>{0}</answer>\n\\boxed{{{0}}}\n<move>{0}</move>",
     "math_python": "Final answer: {0}\n<answer>{0}</answer>\n\\boxed{{{0}}}",
@@ -119,6 +125,7 @@ def choice(texts: Sequence[str], domain: str, parrot: str, seed: int = 0) -> str
     return way.choose(found, seed) if found else ""
 
 
+@lru_cache(_KEPT)
 def shown(text: str) -> str:
     """A text as a reader sees it, without runs of blanks, and without the middle of a long one."""
     for run, one in zip(_RUNS, " \n", strict=True):
@@ -130,20 +137,31 @@ def shown(text: str) -> str:
 
 def _moves(words: Sequence[str], everything: str) -> list[str]:
     """Mentions of moves, as UCI; SAN where the observation says which move it is."""
-    names = {san: uci for uci, san in _LISTED.findall(everything)}
+    names = _listed(everything)
     spelled = (uci_of(word, names) for word in words)
     return [word for word in spelled if word]
+
+
+@lru_cache(_KEPT)
+def _listed(everything: str) -> Mapping[str, str]:
+    return MappingProxyType({san: uci for uci, san in _LISTED.findall(everything)})
 
 
 def uci_of(word: str, names: Mapping[str, str]) -> str:
     """The move that a word names, where `names` has those in SAN; empty for none."""
     if word in names:
         return names[word]
-    if re.fullmatch(_UCI, word):
-        return re.sub(r"[^a-h1-8qrn]", "", word.lower())
+    if uci := _plain_uci(word):
+        return uci
     plain = word.lower().rstrip("+#")
     same = {uci for san, uci in names.items() if san.lower().rstrip("+#") == plain}
     return same.pop() if len(same) == 1 else ""
+
+
+@lru_cache(4096)
+def _plain_uci(word: str) -> str:
+    """A word in UCI without what it may be written with; empty for any other."""
+    return _NOT_OF_UCI.sub("", word.lower()) if _ONE_UCI.fullmatch(word) else ""
 
 
 def mentioned(text: str, names: Mapping[str, str]) -> list[str]:

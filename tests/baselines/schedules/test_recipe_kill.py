@@ -26,7 +26,8 @@ every_steps = 3
 every_iterations = 2
 """
 """148 steps in 10 phases, with 9 searches of 6 between them."""
-KILLS = int(os.environ.get("WHALE_KILLS", "8"))
+KILLS = int(os.environ.get("WHALE_KILLS", "4"))
+"""`make kills` asks for 20."""
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ from whale_baselines.real_operators import real_operators  # noqa: E402
 from whale_baselines.recipes import load_recipe  # noqa: E402
 from whale_baselines.run_recipe import run_recipe  # noqa: E402
 
+from whale_bench.harness import check  # noqa: E402
 from whale_envs import load_examples  # noqa: E402
 
 LEAKS = whispers(load_examples("chess_puzzles", "mini", "harness"), 0.99)
@@ -20,6 +21,7 @@ SESSIONS = [told(0.6, "a"), told(0.5, "b"), told(0.2, "c")], [told(0.1, "d"), LE
 
 
 if __name__ == "__main__":
+    check._BOARDS = 4  # as in the other tests of searches, see conftest.py
     proposer = Scripted(*SESSIONS)
     operators = partial(real_operators, backend=Obedient(), proposer=proposer)
     asyncio.run(run_recipe(load_recipe(sys.argv[1]), Path(sys.argv[2]), operators=operators))

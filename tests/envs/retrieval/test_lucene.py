@@ -161,6 +161,40 @@ async def test_settings_change_scores_and_identity(index: Path, retriever: Lucen
     assert scores[0] != scores[1]
 
 
+async def test_a_caller_who_gives_up_on_the_start_leaves_it_to_the_others(own: LuceneRetriever) -> None:
+    own.close()
+    restarts = own.restarts
+    tasks = [asyncio.create_task(own.search(["amber"], 1)) for _ in range(2)]
+    await asyncio.sleep(0.01)
+    tasks[0].cancel()
+    assert (await tasks[1])[0]
+    assert own.restarts == restarts
+
+
+def test_loops_one_after_the_other_and_threads_use_one_process(own: LuceneRetriever) -> None:
+    retriever, restarts = own, own.restarts
+    found: list[tuple[str, int]] = []
+
+    async def ask() -> None:
+        (hits,) = await retriever.search(["number 17"], 1)
+        found.append((hits[0].passage.id, (await retriever.hello())["pid"]))
+
+    asyncio.run(ask())
+    asyncio.run(ask())
+    threads = [threading.Thread(target=lambda: asyncio.run(ask())) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    (one,) = set(found)
+    assert one[0] == "p17"
+    retriever.close()
+    assert not alive(one[1])
+    asyncio.run(ask())  # a closed one starts again
+    assert found[-1] != one
+    assert retriever.restarts == restarts
+
+
 async def test_a_killed_process_is_started_again_and_nobody_notices(
     own: LuceneRetriever, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -217,40 +251,6 @@ async def test_one_whose_caller_gave_up_harms_no_other(retriever: LuceneRetrieve
         task.cancel()
     kept = [task for n, task in enumerate(tasks) if n % 3]
     assert all(hits for (hits,) in await asyncio.gather(*kept))
-
-
-async def test_a_caller_who_gives_up_on_the_start_leaves_it_to_the_others(index: Path) -> None:
-    retriever = LuceneRetriever(index)
-    tasks = [asyncio.create_task(retriever.search(["amber"], 1)) for _ in range(2)]
-    await asyncio.sleep(0.01)
-    tasks[0].cancel()
-    assert (await tasks[1])[0]
-    assert retriever.restarts == 0
-    retriever.close()
-
-
-def test_loops_one_after_the_other_and_threads_use_one_process(index: Path) -> None:
-    retriever = LuceneRetriever(index)
-    found: list[tuple[str, int]] = []
-
-    async def ask() -> None:
-        (hits,) = await retriever.search(["number 17"], 1)
-        found.append((hits[0].passage.id, (await retriever.hello())["pid"]))
-
-    asyncio.run(ask())
-    asyncio.run(ask())
-    threads = [threading.Thread(target=lambda: asyncio.run(ask())) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    (one,) = set(found)
-    assert one[0] == "p17"
-    retriever.close()
-    assert not alive(one[1])
-    asyncio.run(ask())  # a closed one starts again
-    assert retriever.restarts == 0
-    retriever.close()
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")

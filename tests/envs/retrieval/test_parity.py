@@ -3,6 +3,7 @@
 import gzip
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,7 +23,8 @@ from whale_envs.retrieval.index_file import open_index
 DATA = Path(__file__).parents[3] / "whale_envs" / "data" / "search_qa"
 SETTINGS = [(0.9, 0.4), (1.2, 0.75), (0.6, 0.9)]
 QUERIES = 1_200
-WINDOWS = 100_000
+WINDOWS = int(os.environ.get("WHALE_WINDOWS", "30000"))
+"""docs/retrieval.md tells of 100,000, which take three times as long."""
 AGREE = 0.999
 
 pytestmark = [
@@ -88,7 +90,7 @@ def queries() -> list[str]:
     return [*asked, *titles][:QUERIES]
 
 
-@pytest.mark.parametrize("size", ["embedded", "100,000 windows"])
+@pytest.mark.parametrize("size", ["embedded", "windows"])
 def test_top_ten_and_scores_are_those_of_lucene(size: str, tmp_path: Path) -> None:
     passages = embedded() if size == "embedded" else list(islice(windows(embedded()), WINDOWS))
     assert len(passages) >= (11_000 if size == "embedded" else WINDOWS)
