@@ -84,9 +84,10 @@ kills: $(BIN)/.dev
 	WHALE_KILLS=20 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -k "killed or kill or kills" tests/baselines/test_whole_runs.py tests/baselines/test_rsft_loop.py
 	$(BIN)/python benchmarks/kills.py
 
-# Two processes, each with one thread for torch: threads that spin for each other slow all down tenfold.
+# Three processes, for they wait a sixth of the time, each with one thread for torch: threads that spin for each
+# other slow all down tenfold.
 test: $(BIN)/.vllm
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile
 
 # Every submission in the tree, replayed; `test` does it too.
 submissions: $(BIN)/.dev
