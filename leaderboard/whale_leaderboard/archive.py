@@ -31,6 +31,9 @@ from whale_envs.errors import InfrastructureError, UsageError
 from whale_leaderboard.layout import MOST_BYTES, MOST_FILES, NAMES
 from whale_leaderboard.report import Refusal
 
+ARCHIVE = ".tar.gz"
+"""Ending of an archive's name."""
+
 _READ = 2**20
 _HEADERS = 2**16
 """Longest read that only a header asks for; file contents are read in pieces of this too."""

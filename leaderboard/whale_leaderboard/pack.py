@@ -29,7 +29,7 @@ from whale_bench.statistics import mean_at_k
 from whale_bench.store import RunStore
 from whale_envs import UsageError, __version__, load_examples
 from whale_leaderboard.accounting import Account, budget_of, size_of, together
-from whale_leaderboard.archive import Bundle, write_archive
+from whale_leaderboard.archive import ARCHIVE, Bundle, write_archive
 from whale_leaderboard.digests import package_digest
 from whale_leaderboard.layout import (
     MANIFEST,
@@ -51,8 +51,6 @@ from whale_leaderboard.rows import charged_of, digest_of
 from whale_leaderboard.runs import Say
 from whale_leaderboard.sampling import Sample, commitment
 from whale_leaderboard.wellformed import check
-
-ARCHIVE = ".tar.gz"
 
 
 def read_about(path: Path) -> About:

@@ -32,5 +32,9 @@ def p_value(a: Sequence[float], b: Sequence[float]) -> float:
 
 def _exact(differences: "np.ndarray[Any, Any]") -> float:
     """P(|sum of ± differences| >= |their sum|), every signing alike."""
+    observed = abs(int(differences.sum()))
+    if not observed:
+        return 1.0
     sums, chances = signings(differences)
-    return min(1.0, math.fsum(chances[abs(sums) >= abs(int(differences.sum()))].tolist()))
+    # Both tails are alike, and sums stand two apart.
+    return min(1.0, 2 * math.fsum(chances[(observed - int(sums[0])) // 2 :].tolist()))

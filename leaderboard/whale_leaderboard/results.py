@@ -21,16 +21,14 @@ from typing import Any, NamedTuple
 import msgspec
 
 from whale_envs import UsageError, __version__
-from whale_leaderboard.archive import read_first
+from whale_leaderboard.archive import ARCHIVE, read_first
 from whale_leaderboard.curve import Curve
 from whale_leaderboard.digests import package_digest
 from whale_leaderboard.layout import MANIFEST, MOST_MANIFEST
 from whale_leaderboard.money import money_of
-from whale_leaderboard.pack import ARCHIVE
 from whale_leaderboard.ranking import Board, paper_rows
 from whale_leaderboard.report import Refusal, Report
 from whale_leaderboard.runs import Say
-from whale_leaderboard.verify import verify
 
 RESULTS = "results.json"
 FORMAT = 1
@@ -114,6 +112,9 @@ def report_of(path: Path, *, level: int = 1, say: Say = lambda _what, _count: No
         fits = report.bundle == digest and report.verifier.endswith(package_digest())
         if fits and report.asked >= level:
             return report
+    # What replays need is not loaded where every report is there, nor by the processes of `site/reading.py`.
+    from whale_leaderboard.verify import verify
+
     return verify(path, level=level, say=say)
 
 

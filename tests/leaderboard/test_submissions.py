@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from whale_leaderboard.pack import ARCHIVE
+from whale_leaderboard.archive import ARCHIVE
 from whale_leaderboard.ranking import why_not
 from whale_leaderboard.report import Report
 from whale_leaderboard.results import REPORT, bundles_in

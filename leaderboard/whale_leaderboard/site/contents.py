@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from whale_bench.harness.host import shipped_harnesses
+from whale_bench.outcomes import Outcome, OutcomeReader, SkimmedLine
 from whale_bench.records import Rollout
-from whale_bench.store import Outcome, SkimmedLine, outcome_of
 from whale_bench.view.data import Overview, Row, headline, overview_of
 from whale_bench.view.index import ANSWER_CHARS, SAID_CHARS
 from whale_bench.view.replay import replay_of
@@ -121,10 +121,10 @@ class _Read(NamedTuple):
 
 
 def _overview(bundle: Bundle, settings: dict[str, Any], agent: str) -> _Read:
-    decode = msgspec.json.Decoder(SkimmedLine).decode
+    decode, reader = msgspec.json.Decoder(SkimmedLine).decode, OutcomeReader()
     outcomes, starts = [], array("q", [0])
     for _, line in bundle.lines(TEST, MOST_ROLLOUT):
-        outcomes.append(outcome_of(decode(line)))
+        outcomes.append(reader.outcome(decode(line)))
         starts.append(starts[-1] + len(line) + 1)
     overview = overview_of(settings, outcomes, None, folder=agent, damaged=0)
     rollouts = []

@@ -11,6 +11,7 @@ script again, which need not be made for that.
 Not covered: what is read, see `contents.py`.
 """
 
+import gc
 import os
 import subprocess
 import sys
@@ -128,6 +129,9 @@ class _Process:
 
 
 def _serve(jobs: IO[bytes], out: IO[bytes]) -> None:
+    # A bundle's records are many and hold no cycles; collections would walk them a fifth of the time.
+    gc.freeze()
+    gc.set_threshold(200_000)
     decode = msgspec.json.Decoder(_Job).decode
     for line in jobs:
         job = decode(line)
