@@ -134,7 +134,9 @@ class Parent:
         self._control.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(patience)
-        self.process.kill()
+        # Its group too: a child that was stopped as it was forked is told to end by nobody else.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
     def abandon(self) -> None:
