@@ -69,6 +69,10 @@ class WeightOperator(Protocol):
         """Step `number` of the run, from 1; where it is finished already, what it came to."""
         ...
 
+    def join(self) -> None:
+        """Waits until the steps are on the disk, whole; called when a phase ends, and however a run does."""
+        ...
+
 
 class HarnessOperator(Protocol):
     """Searches. Its memory is on the disk: phases are numbered over the run, iterations in a phase."""
@@ -141,16 +145,20 @@ async def alternate(
         InfrastructureError: something is down; the run can be gone on with.
     """
     run = _Run(trainer, search, ledger, evaluator, history, report or (lambda _record: None))
-    while True:
-        move = schedule.next(history.moves)
-        if due_after(history.moves, move, every):
-            for split in ("dev", "test") if every.test == "points" else ("dev",):
-                await run.evaluate(history.pair, split)
-        if move is None:
-            break
-        await run.make(move)
-    if every.test == "end" and (best := selected_on_dev(history)) is not None:
-        await run.evaluate(Pair(best.weights_id, best.harness_id), "test", moves=best.moves)
+    try:
+        while True:
+            move = schedule.next(history.moves)
+            if due_after(history.moves, move, every):
+                for split in ("dev", "test") if every.test == "points" else ("dev",):
+                    await run.evaluate(history.pair, split)
+            if move is None:
+                break
+            await run.make(move)
+        if every.test == "end" and (best := selected_on_dev(history)) is not None:
+            await run.evaluate(Pair(best.weights_id, best.harness_id), "test", moves=best.moves)
+    finally:
+        if trainer is not None:
+            trainer.join()
 
 
 def due_after(entries: Sequence[Entry], upcoming: Move | None, every: Every) -> bool:
@@ -209,6 +217,8 @@ class _Run:
         if self.search is None:
             raise UsageError("the schedule searches, and there is no harness operator")
         if self._open != (move.kind, move.cycle):
+            if self.trainer is not None:
+                self.trainer.join()
             incoming = self.history.harness(_incoming(self.history, move))
             await self.search.begin(phase, incoming, before.weights_id)
         done = await self.search.iterate(move.number)

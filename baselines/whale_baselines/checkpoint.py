@@ -1,7 +1,9 @@
-"""Checkpoints: ordinary Hugging Face folders with the trainer's state inside, whole or not there at all.
+"""Checkpoints: ordinary Hugging Face folders with the trainer's state inside, whole or passed over.
 
     checkpoints = Checkpoints(Path("runs/weight/checkpoints"), keep_last=2)
     checkpoint = checkpoints.save(state, fill)          # `fill` writes model and trainer into the folder
+    checkpoint, rest = checkpoints.start(state, model, beside)      # `beside` and the disk are waited for in
+    rest.result()                                                   # another thread
     checkpoint = checkpoints.latest()                   # checked against its hash; None where there is none
 
     step-000012/
@@ -11,29 +13,29 @@
 
         trainer/sha256.json     of the files in trainer/
 
-A checkpoint is written beside its place, synchronised, and renamed. Whenever the process dies the
-newest folder by name is a whole one, and what it was writing or deleting is swept away by the next
-save. A disk can damage one afterwards: `newest_whole` is the newest one whose files are what was written,
-and `rsft_loop.py` makes the steps after it anew. `weights_id` is that of any backend which serves the
-folder: the state is no part of it.
+A checkpoint is written beside its place, synchronised, and renamed; or the model first and `trainer/` into it
+as the last thing, so that the model can be served meanwhile (`start`). Without `trainer/` it is not whole.
+Whenever the process dies, what it was writing or deleting is swept away by the next save, and no older
+checkpoint has gone for one that is not whole. `newest_whole` is the newest one whose files are what was
+written, be it a kill or a disk that is to blame for the others, and `rsft_loop.py` makes the steps after it
+anew. `weights_id` is that of any backend which serves the folder: the state is no part of it.
 
 Not covered: two processes that write to one place; the lock of the run's folder is for that.
 """
 
-import hashlib
-import os
 import shutil
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
+from whale_baselines import disk
 from whale_baselines.sampler import SamplerState
 from whale_baselines.trainer import METRICS, STATE
 from whale_bench.models.folder import HASHED, hash_folder
-from whale_envs.errors import InfrastructureError, UsageError
+from whale_envs.errors import UsageError
 
 _HALF = ".half-written-"
 _GONE = ".deleted-"
@@ -65,10 +67,14 @@ class TrainingState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Checkpoint(NamedTuple):
-    """A whole checkpoint."""
+    """A checkpoint, whole but for what `Checkpoints.start` has not written yet."""
 
     folder: Path
     state: TrainingState
+
+
+Fill = Callable[[Path], None]
+"""Writes files into the folder that it is given."""
 
 
 class Checkpoints:
@@ -80,9 +86,7 @@ class Checkpoints:
         self._damaged: dict[str, str] = {}
         """By name of its folder, what is wrong with each that `newest_whole` passed over."""
 
-    def save(
-        self, state: TrainingState, fill: Callable[[Path], None], *, expected: str | None = None
-    ) -> Checkpoint:
+    def save(self, state: TrainingState, fill: Fill, *, expected: str | None = None) -> Checkpoint:
         """Writes the checkpoint of a finished step, and deletes those that are too old.
 
         Args:
@@ -95,43 +99,75 @@ class Checkpoints:
                 ones; nothing was changed then.
             InfrastructureError: it cannot be written; the earlier ones are as they were.
         """
-        place = self.root / f"{_NAME}{state.step:06d}"
-        half = self.root / f"{_HALF}{place.name}"
-        if place.exists() and place.name not in self._damaged:
-            raise UsageError(f"{place} is there already; a finished step is not written twice")
-        try:
-            self.root.mkdir(parents=True, exist_ok=True)
+        place, half = self._places(state)
+        with disk.writing(place, half):
             self._sweep()
             (half / STATE).mkdir(parents=True)
             fill(half)
             weights_id, digests = _hashes(half)
             state = msgspec.structs.replace(state, weights_id=weights_id)
-            text = msgspec.json.format(msgspec.json.encode(state), indent=2)
             if expected not in (None, state.weights_id):
                 shutil.rmtree(half)
                 raise UsageError(self.way_out(f"step {state.step}, made anew from its recorded rollouts, has "
                                               f"weights {state.weights_id}, and the run had {expected}: this "
                                               "machine does not repeat a step to the bit"))  # fmt: skip
-            (half / STATE / "state.json").write_bytes(text + b"\n")
-            digests["state.json"] = _digest(half / STATE / "state.json")
-            (half / STATE / _DIGESTS).write_bytes(msgspec.json.encode(digests, order="sorted") + b"\n")
-            _synchronise(half)
-            if place.exists():  # the damaged one
-                place.rename(self.root / f"{_GONE}{place.name}")
-                del self._damaged[place.name]
-            half.replace(place)
-            _synchronise_one(self.root)
-        except UsageError:
-            raise
-        except Exception as error:
-            shutil.rmtree(half, ignore_errors=True)
-            if not _is_of_writing(error):
-                raise
-            raise InfrastructureError(
-                f"{place}: the checkpoint cannot be written: {error}; earlier ones are untouched"
-            ) from error
+            _seal(half / STATE, state, digests)
+            disk.synchronise(half)
+            self._put(half, place)
+            disk.synchronise_one(self.root)
         self._prune()
         return Checkpoint(place, state)
+
+    def start(self, state: TrainingState, model: Fill, beside: Fill) -> tuple[Checkpoint, Future[None]]:
+        """As `save`, but returns when the model is at its place; a thread does the rest.
+
+        Args:
+            state: as in `save`.
+            model: writes the model.
+            beside: writes the trainer's files, from what must not change before the thread has ended.
+
+        Returns:
+            The checkpoint, whose model may be served, and the thread's end: its `result` raises the errors of
+            `save`. The next save has to wait for it.
+        """
+        place, half = self._places(state)
+        with disk.writing(place, half):
+            self._sweep()
+            half.mkdir(parents=True)
+            model(half)
+            state = msgspec.structs.replace(state, weights_id=hash_folder(half))
+            self._put(half, place)
+        thread = ThreadPoolExecutor(1, "checkpoint")
+        ended = thread.submit(self._complete, place, state, beside)
+        thread.shutdown(wait=False)
+        return Checkpoint(place, state), ended
+
+    def _complete(self, place: Path, state: TrainingState, beside: Fill) -> None:
+        half = self.root / f"{_HALF}{STATE}-{place.name}"
+        with disk.writing(place, half):
+            (half / STATE).mkdir(parents=True)
+            beside(half)
+            _seal(half / STATE, state, _digests(half / STATE))
+            disk.synchronise(half)
+            disk.synchronise(place)
+            disk.synchronise_one(self.root)
+            (half / STATE).replace(place / STATE)  # from here on it is whole
+            disk.synchronise_one(place)
+            half.rmdir()
+        self._prune()
+
+    def _places(self, state: TrainingState) -> tuple[Path, Path]:
+        """Where a checkpoint belongs, and where it is written."""
+        place = self.root / f"{_NAME}{state.step:06d}"
+        if place.exists() and place.name not in self._damaged:
+            raise UsageError(f"{place} is there already; a finished step is not written twice")
+        return place, self.root / f"{_HALF}{place.name}"
+
+    def _put(self, half: Path, place: Path) -> None:
+        if place.exists():  # the damaged one
+            place.rename(self.root / f"{_GONE}{place.name}")
+            del self._damaged[place.name]
+        half.replace(place)
 
     def latest(self) -> Checkpoint | None:
         """The newest checkpoint, checked.
@@ -235,37 +271,12 @@ def _hashes(folder: Path) -> tuple[str, dict[str, str]]:
 def _digests(folder: Path) -> dict[str, str]:
     """SHA-256 of every file by name, but of the digests, and of the metrics, in which equal runs differ."""
     names = sorted({path.name for path in folder.iterdir()} - {_DIGESTS, METRICS})
-    return {name: _digest(folder / name) for name in names}
+    return {name: disk.digest(folder / name) for name in names}
 
 
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _is_of_writing(error: BaseException) -> bool:
-    """Whether a disk is at fault; torch and safetensors have exceptions of their own for that.
-
-    torch closes its file while the disk's exception passes by, and then raises about that.
-    """
-    told = ("no space left", "file write", "failed writing", "disk quota", "file too large", "i/o error")
-    one: BaseException | None = error
-    while one is not None:
-        if isinstance(one, OSError) or any(words in str(one).lower() for words in told):
-            return True
-        one = one.__cause__ or one.__context__
-    return False
-
-
-def _synchronise(folder: Path) -> None:
-    for path in sorted(folder.rglob("*")):
-        _synchronise_one(path)
-    _synchronise_one(folder)
-
-
-def _synchronise_one(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _seal(beside: Path, state: TrainingState, digests: dict[str, str]) -> None:
+    """Writes the state and the digests to the trainer's files."""
+    text = msgspec.json.format(msgspec.json.encode(state), indent=2)
+    (beside / "state.json").write_bytes(text + b"\n")
+    digests = digests | {"state.json": disk.digest(beside / "state.json")}
+    (beside / _DIGESTS).write_bytes(msgspec.json.encode(digests, order="sorted") + b"\n")

@@ -42,6 +42,10 @@ class Leading:
         return self._trainer.accelerators
 
     @property
+    def overlaps(self) -> bool:
+        return False
+
+    @property
     def checkpoint_bytes(self) -> int:
         return self._trainer.checkpoint_bytes
 

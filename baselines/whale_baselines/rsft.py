@@ -111,6 +111,11 @@ class RsftTrainer:
         return 0 if self._accelerator.device.type == "cpu" else found
 
     @property
+    def overlaps(self) -> bool:
+        """See `Trainer.overlaps`: processes write together, and accelerators add up in any order."""
+        return self.processes == 1 and self.accelerators == 0 and not is_sharded(self._accelerator)
+
+    @property
     def processes(self) -> int:
         """How many train together, see `processes.py`."""
         found: int = self._accelerator.num_processes

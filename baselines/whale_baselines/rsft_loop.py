@@ -9,39 +9,47 @@ Strictly on-policy: every rollout of a step is sampled from the weights that the
 next one begins only when the backend serves what the checkpoint holds, by `weights_id` (of a server
 elsewhere, by what it claims once its fingerprint was compared).
 
-A step is finished when its checkpoint is there. A kill before that loses no rollout: those that are
+A step is finished when its checkpoint is whole. A kill before that loses no rollout: those that are
 recorded are used when the step is done again, so that equal records give equal weights. The first
 checkpoint is a copy of the base folder and has its `weights_id`; so has that of a step without updates
 the one before it.
 
+Where the trainer allows it (`overlaps`), a step returns when its weights are written and handed over;
+optimizer and state follow while the next one samples, and nothing is trained before they are on the disk
+(`join`). A kill in between leaves a step with its line of metrics and its charge, but no whole checkpoint, as
+if a disk had damaged it.
+
 A backend on the device that trains gives its memory up while an update is made (`handover.py`).
 
-Where a disk has damaged the newest checkpoint, the run goes on from the one before: a finished step is
+Where the newest checkpoint is damaged or not whole, the run goes on from the one before: a finished step is
 made anew from its recorded rollouts, and taken only if it comes out with the same weights, bit by bit.
 
 `metrics.jsonl` has a line for each finished step. Rollouts are verified while others are sampled, so "sample"
-has those seconds, too; `verify_seconds` is their sum over the rollouts, tools included.
+has those seconds, too; `verify_seconds` is their sum over the rollouts, tools included. To wait for the
+checkpoint of the step before is in "save" of the step that waits; the wait after the last step is in none.
 
 Not covered: when a phase ends, see the schedule; several machines; serving by a server whose weights
 cannot be replaced.
 """
 
-import json
 import time
 from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from whale_baselines.checkpoint import Checkpoint, Checkpoints, TrainingState, copy_model
+from whale_baselines.checkpoint import Checkpoint, Checkpoints, Fill, TrainingState, copy_model
 from whale_baselines.handover import check_takes_weights, hand_over, make_room, recall
-from whale_baselines.json_lines import append_line, read_lines, write_lines
+from whale_baselines.json_lines import append_line
 from whale_baselines.play import Plays
 from whale_baselines.recipe import Recipe
 from whale_baselines.sampler import SamplerState, draw
 from whale_baselines.sequences import Admitted, admit
+from whale_baselines.step_lines import advance, line_of, lines_after, mend
 from whale_baselines.trainer import METRICS, STATE, Trainer, Update
 from whale_baselines.training_charges import repeat, reserve, settle, settle_earlier
 from whale_bench.ledger import Ledger
@@ -69,10 +77,12 @@ class Phase:
     ledger: Ledger | None = None
     """Where each step is charged, see `training_charges.py`; None charges nothing."""
     _now: Checkpoint | None = field(default=None, init=False)
+    _saving: Future[None] | None = field(default=None, init=False)
+    """What is still being written of the newest checkpoint."""
 
     @property
     def now(self) -> Checkpoint:
-        """The newest checkpoint; what the backend serves."""
+        """The newest checkpoint; what the backend serves. Its weights are there, the rest after `join`."""
         if self._now is None:
             raise UsageError("a phase has no checkpoint before `begin`")
         return self._now
@@ -100,9 +110,9 @@ class Phase:
             self._check_same(found)
             self.trainer.restore(found.folder)
             self._now = found
-            for line in _lines_after(self.metrics, found.state.step):
+            for line in lines_after(self.metrics, found.state.step):
                 await self._redo(line)
-        _mend(self.metrics, self.now)
+        mend(self.metrics, self.now)
         if self.ledger is not None:
             settle_earlier(self.ledger, *self.now)
         recall(self.backend, self._served)
@@ -126,6 +136,8 @@ class Phase:
         _check_on_policy(rollouts, state)
         admitted = admit(rollouts)
         watch.lap("admit")
+        self.join()
+        watch.lap("save")
         attempt = reserve(self.ledger, state.step + 1) if self.ledger is not None else 0
         if admitted.rows:
             await make_room(self.backend)
@@ -133,7 +145,7 @@ class Phase:
         after, update, line = self._update(rollouts, admitted, sampler)
         watch.lap("train")
         line |= {"seconds": watch.seconds, "accelerators": self.trainer.accelerators}
-        self._now = self._save(after, folder, changed=update.updates > 0, line=line)
+        self._now = self._start(after, folder, changed=update.updates > 0, line=line)
         if self.ledger is not None:
             settle(self.ledger, attempt, line)
         watch.lap("save")
@@ -150,6 +162,16 @@ class Phase:
             )
         return line
 
+    def join(self) -> None:
+        """Waits until the newest checkpoint is whole.
+
+        Raises:
+            InfrastructureError: it cannot be written; every further call says so, too.
+        """
+        if self._saving is not None:
+            self._saving.result()
+            self._saving = None
+
     def _update(
         self, rollouts: Sequence[Rollout], admitted: Admitted, sampler: SamplerState
     ) -> tuple[TrainingState, Update, dict[str, Any]]:
@@ -158,8 +180,8 @@ class Phase:
         update = self.trainer.update(admitted.rows, step=state.step)
         reward = sum(one.verdict.reward for one in rollouts) / len(rollouts)
         rewards = (*state.rewards, reward)[-self.recipe.window :]
-        after = _advance(state, admitted, update, sampler, rewards)
-        return after, update, _line(after, admitted, update, reward)
+        after = advance(state, admitted, update, sampler, rewards)
+        return after, update, line_of(after, admitted, update, reward)
 
     async def _redo(self, line: dict[str, Any]) -> None:
         """Makes a finished step anew, whose checkpoint is damaged or gone.
@@ -191,18 +213,42 @@ class Phase:
         line: dict[str, Any] | None,
         expected: str | None = None,
     ) -> Checkpoint:
-        """The checkpoint of a finished step; unchanged weights are copied as they are from `source`."""
+        """The checkpoint of a step, whole."""
+        beside = self._beside(line)
 
         def fill(folder: Path) -> None:
-            if changed:
-                self.trainer.write_weights(folder)
-            else:
-                copy_model(source, folder)
-            self.trainer.write_state(folder)
-            if line is not None:
-                (folder / STATE / METRICS).write_bytes(msgspec.json.encode(line) + b"\n")
+            self._write_model(folder, source, changed=changed)
+            beside(folder)
 
         return self.checkpoints.save(state, fill, expected=expected)
+
+    def _start(
+        self, state: TrainingState, source: Path, *, changed: bool, line: dict[str, Any]
+    ) -> Checkpoint:
+        """The checkpoint of a step, whole after `join`."""
+        if not self.trainer.overlaps:
+            return self._save(state, source, changed=changed, line=line)
+        model = partial(self._write_model, source=source, changed=changed)
+        checkpoint, self._saving = self.checkpoints.start(state, model, self._beside(line))
+        return checkpoint
+
+    def _write_model(self, folder: Path, source: Path, *, changed: bool) -> None:
+        """Unchanged weights are copied as they are from `source`."""
+        if changed:
+            self.trainer.write_weights(folder)
+        else:
+            copy_model(source, folder)
+
+    def _beside(self, line: dict[str, Any] | None) -> Fill:
+        """Writes what is in a checkpoint besides the model, the line as it is now."""
+        text = None if line is None else msgspec.json.encode(line) + b"\n"
+
+        def fill(folder: Path) -> None:
+            self.trainer.write_state(folder)
+            if text is not None:
+                (folder / STATE / METRICS).write_bytes(text)
+
+        return fill
 
     async def _hand_over(self) -> None:
         await hand_over(self.backend, self.now, self._served)
@@ -234,57 +280,6 @@ class _Watch:
         self._last = now
 
 
-def _advance(
-    state: TrainingState,
-    admitted: Admitted,
-    update: Update,
-    sampler: SamplerState,
-    rewards: tuple[float, ...],
-) -> TrainingState:
-    empty = not admitted.accepted
-    return msgspec.structs.replace(
-        state,
-        step=state.step + 1,
-        sampler=sampler,
-        rollouts=state.rollouts + admitted.rollouts,
-        updates=state.updates + update.updates,
-        skipped=state.skipped + update.skipped,
-        trained_tokens=state.trained_tokens + update.tokens,
-        empty=state.empty + empty,
-        empty_in_a_row=state.empty_in_a_row + 1 if empty else 0,
-        rewards=rewards,
-    )
-
-
-def _line(state: TrainingState, admitted: Admitted, update: Update, reward: float) -> dict[str, Any]:
-    """The metrics of a step, but for its seconds and the weights that it ends with."""
-    rollouts = admitted.rollouts
-    return {
-        "step": state.step,
-        "epoch": state.sampler.epoch,
-        "position": state.sampler.position,
-        "rollouts": rollouts,
-        "accepted": admitted.accepted,
-        "acceptance": admitted.accepted / rollouts,
-        "cut_off": admitted.cut_off,
-        "accepted_examples": admitted.examples,
-        "broken_share": admitted.broken / rollouts,
-        "accepted_tokens": admitted.sampled,
-        "verify_seconds": admitted.env_seconds,
-        "trained_tokens": update.tokens,
-        "updates": update.updates,
-        "skipped": update.skipped,
-        "empty": not admitted.accepted,
-        "loss": update.loss,
-        "grad_norm": update.grad_norm,
-        "padding": update.padding,
-        "changed_bf16": update.changed,
-        "reward": reward,
-        "reward_window": sum(state.rewards) / len(state.rewards),
-        "total": {"rollouts": state.rollouts, "updates": state.updates, "tokens": state.trained_tokens},
-    }
-
-
 def _check_on_policy(rollouts: Sequence[Rollout], state: TrainingState) -> None:
     for one in rollouts:
         if not names_weights(one.weights_id, state.weights_id):
@@ -298,20 +293,3 @@ def _reasons(rollouts: Sequence[Rollout]) -> str:
     found = [one.stop_condition for one in rollouts]
     often = sorted(set(found), key=lambda reason: (-found.count(reason), reason))[:3]
     return ", ".join(f"{found.count(reason)} ended as {reason!r}" for reason in often)
-
-
-def _lines_after(path: Path, step: int) -> list[dict[str, Any]]:
-    """Metrics of finished steps after a checkpoint's: there are some only where later ones were lost."""
-    lines = {line["step"]: line for line in read_lines(path)}
-    return [lines[number] for number in sorted(lines) if number > step]
-
-
-def _mend(path: Path, now: Checkpoint) -> None:
-    """Makes the metrics those of the finished steps: one line each, also for a kill between two writes."""
-    lines: dict[int, dict[str, Any]] = {}
-    for line in read_lines(path):
-        lines.setdefault(line["step"], line)
-    beside = now.folder / STATE / METRICS
-    if now.state.step not in lines and beside.exists():
-        lines[now.state.step] = json.loads(beside.read_text()) | {"weights_id": now.state.weights_id}
-    write_lines(path, [lines[step] for step in sorted(lines) if step <= now.state.step])

@@ -59,6 +59,13 @@ class Trainer(Protocol):
         """How many devices other than CPUs it computes on, over all processes."""
         ...
 
+    @property
+    def overlaps(self) -> bool:
+        """Whether `write_state` may run in a thread of its own, while nothing is asked of the trainer that
+        changes it, and whether its updates repeat to the bit, which going on after a kill meanwhile needs.
+        """
+        ...
+
     def update(self, rows: Sequence[Row], *, step: int) -> Update:
         """Trains on `rows` once; without rows, nothing at all changes.
 

@@ -66,6 +66,14 @@ class PhaseOperator:
             metrics={name: value for name, value in line.items() if name not in _BESIDE},
         )
 
+    def join(self) -> None:
+        """See `WeightOperator.join`.
+
+        Raises:
+            InfrastructureError: the newest checkpoint cannot be written.
+        """
+        self.phase.join()
+
     def _line(self, number: int) -> dict[str, Any]:
         """The line of metrics of a finished step; of step 0, the weights that the run began with."""
         if number == 0:

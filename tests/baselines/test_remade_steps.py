@@ -3,9 +3,9 @@
 import random
 
 import pytest
-from test_rsft_loop import Killed, Served, charged_of, files_of, flip, launch, steps_of
+from test_rsft_loop import Clock, Killed, Served, charged_of, files_of, flip, launch, steps_of
 from tiny_model import write_folder
-from whale_baselines import checkpoint, rsft_loop
+from whale_baselines import disk, rsft_loop
 from whale_baselines.checkpoint import Checkpoints
 
 from whale_bench.ledger import Ledger
@@ -22,21 +22,11 @@ def base(tmp_path_factory):
 
 def killed(base, root, kept, fatal):
     """A launch that dies before one of the writes that finish a step; how many there were, if it survives."""
-    count = 0
-
-    def before(function):
-        def counted(*args, **kwargs):
-            nonlocal count
-            count += 1
-            if count == fatal:
-                raise Killed
-            return function(*args, **kwargs)
-
-        return counted
-
+    clock = Clock(fatal)
+    before = clock.before
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Ledger, "_append", before(Ledger._append))
-        patch.setattr(checkpoint, "_synchronise", before(checkpoint._synchronise))
+        patch.setattr(disk, "synchronise", before(disk.synchronise))
         patch.setattr(rsft_loop, "append_line", before(rsft_loop.append_line))
         patch.setattr(Served, "reload", before(Served.reload))
         if fatal is None:
@@ -44,7 +34,7 @@ def killed(base, root, kept, fatal):
         else:
             with pytest.raises(Killed):
                 launch(base, root, kept, STEPS)
-    return count
+    return clock.count
 
 
 def test_a_kill_at_any_instant_and_then_a_damaged_checkpoint_change_nothing(base, tmp_path):
@@ -52,7 +42,7 @@ def test_a_kill_at_any_instant_and_then_a_damaged_checkpoint_change_nothing(base
     whole, rng = tmp_path / "whole", random.Random(2)
     instants = killed(base, whole, {}, None)
     expected = {folder.name: files_of(folder) for folder in Checkpoints(whole / "checkpoints", 2).folders()}
-    assert instants == 1 + 5 * STEPS
+    assert instants == 1 + 6 * STEPS
     for fatal in range(4, instants + 1):  # from where there is an earlier checkpoint to go on from
         root, kept = tmp_path / str(fatal), {}
         killed(base, root, kept, fatal)

@@ -6,6 +6,7 @@ import json
 import os
 import random
 import shutil
+import threading
 from pathlib import Path
 
 import msgspec
@@ -13,8 +14,9 @@ import pytest
 import torch
 from rollouts_of_ids import rollout_of, segment
 from tiny_model import write_folder
-from whale_baselines import checkpoint, rsft, rsft_loop
+from whale_baselines import checkpoint, disk, rsft, rsft_loop
 from whale_baselines.checkpoint import Checkpoints
+from whale_baselines.json_lines import read_lines
 from whale_baselines.play import keys_of
 from whale_baselines.recipe import Recipe
 from whale_baselines.rsft import RsftTrainer
@@ -108,7 +110,10 @@ def go(phase, base, until):
     try:
         return asyncio.run(run())
     finally:
-        phase.ledger.close()
+        try:
+            phase.join()
+        finally:
+            phase.ledger.close()
 
 
 def files_of(folder):
@@ -133,7 +138,7 @@ def charged_of(root):
 
 
 def steps_of(root):
-    return [json.loads(line)["step"] for line in (root / "metrics.jsonl").read_text().splitlines()]
+    return [line["step"] for line in read_lines(root / "metrics.jsonl")]
 
 
 @pytest.fixture(scope="module")
@@ -150,13 +155,31 @@ class Killed(BaseException):
     """Ends the process as far as the code under test can tell: nothing of it catches or cleans up."""
 
 
-class Reaper:
+class Clock:
+    """Counts instants over all threads, and kills at one of them: from then on no thread does anything."""
+
+    def __init__(self, fatal=None):
+        self.count = 0
+        self.fatal = fatal
+        self._lock = threading.Lock()
+
+    def before(self, function):
+        def counted(*args, **kwargs):
+            with self._lock:
+                self.count += 1
+                if self.fatal is not None and self.count >= self.fatal:
+                    raise Killed
+            return function(*args, **kwargs)
+
+        return counted
+
+
+class Reaper(Clock):
     """Counts everything that is written, sampled or handed over, and kills at one of these instants."""
 
     def __init__(self, patch, fatal=None):
-        self.count = 0
-        self.fatal = fatal
-        patch.setattr(checkpoint, "_synchronise_one", self.before(checkpoint._synchronise_one))
+        super().__init__(fatal)
+        patch.setattr(disk, "synchronise_one", self.before(disk.synchronise_one))
         patch.setattr(checkpoint, "copy_model", self.before(checkpoint.copy_model))
         patch.setattr(rsft_loop, "copy_model", self.before(rsft_loop.copy_model))
         patch.setattr(rsft, "write_model", self.before(rsft.write_model))
@@ -169,15 +192,6 @@ class Reaper:
         patch.setattr(RsftTrainer, "update", self.before(RsftTrainer.update))
         patch.setattr(Recorded, "play", self.before(Recorded.play))
         patch.setattr(Served, "reload", self.before(Served.reload))
-
-    def before(self, function):
-        def counted(*args, **kwargs):
-            self.count += 1
-            if self.count == self.fatal:
-                raise Killed
-            return function(*args, **kwargs)
-
-        return counted
 
 
 def instants(base, root):
@@ -193,15 +207,14 @@ def test_a_kill_at_any_instant_and_a_resume_give_the_same_bits(base, whole, tmp_
     rng = random.Random(3)
     for part in range(KILLS):  # one in each part of a run, so that no kind of instant is left out for long
         fatal = rng.randint(total * part // KILLS + 1, total * (part + 1) // KILLS)
-        root = tmp_path / str(fatal)
+        root, kept = tmp_path / str(fatal), {}
         with pytest.MonkeyPatch.context() as patch:
             Reaper(patch, fatal)
             with pytest.raises(Killed):
-                go(phase_of(base, root, barren={1}), base, 3)
-        found = Checkpoints(root / "checkpoints", 2).latest()
-        done = 0 if found is None else found.state.step
-        resumed = phase_of(base, root, barren={1 - done})  # its list of batches begins anew
-        go(resumed, base, 3)
+                launch(base, root, kept, 3, barren={1})
+        found = Checkpoints(root / "checkpoints", 2).newest_whole()
+        done = max(0 if found is None else found.state.step, *steps_of(root), 0)
+        resumed, _ = launch(base, root, kept, 3, barren={1 - done})  # its list of batches begins anew
         folders = Checkpoints(root / "checkpoints", 2).folders()
         assert {folder.name: files_of(folder) for folder in folders[-2:]} == whole[0], fatal
         assert charged_of(root) == whole[1], fatal
@@ -511,12 +524,12 @@ def test_an_update_that_a_kill_cut_short_is_executed_and_not_charged(base, tmp_p
 class Kept(Recorded):
     """Remembers what it played over launches, as a run's folder does."""
 
-    def __init__(self, backend, kept):
-        super().__init__(backend)
+    def __init__(self, backend, kept, barren=()):
+        super().__init__(backend, barren)
         self.kept = kept
 
     async def play(self, batch):
-        self.kept.update((one.key, one) for one in await super().play(batch))
+        self.kept.update({one.key: one for one in await super().play(batch)} | self.kept)
         return self.recorded(batch)
 
     def recorded(self, batch):
@@ -524,9 +537,9 @@ class Kept(Recorded):
         return [self.kept[key] for key in keys] if self.kept.keys() >= set(keys) else None
 
 
-def launch(base, root, kept, until, recipe=RECIPE):
+def launch(base, root, kept, until, recipe=RECIPE, barren=()):
     phase = phase_of(base, root, recipe=recipe)
-    phase.player = Kept(phase.backend, kept)
+    phase.player = Kept(phase.backend, kept, barren)
     lines = go(phase, base, until)
     return phase, lines
 

@@ -82,6 +82,9 @@ class SimulatedTrainer:
     async def begin(self, harness: Harness) -> None:
         self._harness = harness
 
+    def join(self) -> None:
+        """Nothing of it is written later."""
+
     async def step(self, number: int) -> Stepped:
         harness = self._harness
         assert harness is not None, "a phase begins before its first step"

@@ -1,14 +1,19 @@
 """The real weight operator in the loop: real updates of a tiny model on recorded rollouts."""
 
 import asyncio
+import threading
+from contextlib import nullcontext
 
 import pytest
 import torch
 from test_rsft_loop import phase_of
 from tiny_model import write_folder
+from whale_baselines import rsft
 from whale_baselines.alternate import Evaluation, Iterated, alternate
+from whale_baselines.checkpoint import Checkpoints
 from whale_baselines.history import History, Made, Pair, harness_of
 from whale_baselines.json_lines import read_lines
+from whale_baselines.rsft_loop import Phase
 from whale_baselines.run_command import line_of
 from whale_baselines.schedule import fixed
 from whale_baselines.weight_operator import open_weight_operator
@@ -130,6 +135,46 @@ def test_a_step_that_the_history_does_not_know_of_is_told_and_not_made_again(
     monkeypatch.setattr(History, "add", add)
     go(base, root)
     assert moves(root) == whole[0]
+
+
+@pytest.mark.parametrize("kill_at", [None, 6])
+def test_checkpoints_are_whole_when_a_search_begins_and_however_a_run_ends(
+    base, tmp_path, monkeypatch, kill_at
+):
+    """Their last files are held back here until somebody waits for them."""
+    gate, write, join = threading.Semaphore(0), rsft.write_optimizer, Phase.join
+    begin, add, whole = OneBetter.begin, History.add, []
+
+    def newest():
+        return Checkpoints(tmp_path / "run" / "checkpoints", 2).latest().state.step
+
+    def held_back(state, path):
+        if threading.current_thread() is not threading.main_thread():
+            assert gate.acquire(timeout=60)
+        write(state, path)
+
+    def let_go(phase):
+        if phase._saving is not None:
+            gate.release()
+        join(phase)
+
+    async def begins(search, *args):
+        whole.append(newest())
+        await begin(search, *args)
+
+    def dies(history, record):
+        if isinstance(record, Made) and len(history.moves) + 1 == kill_at:
+            raise DiesError
+        add(history, record)
+
+    monkeypatch.setattr(rsft, "write_optimizer", held_back)
+    monkeypatch.setattr(Phase, "join", let_go)
+    monkeypatch.setattr(OneBetter, "begin", begins)
+    monkeypatch.setattr(History, "add", dies)
+    with nullcontext() if kill_at is None else pytest.raises(DiesError):
+        go(base, tmp_path / "run")
+    assert whole == [2]
+    assert newest() == 4
 
 
 def test_a_step_that_the_checkpoints_are_not_near_to_is_refused(base, tmp_path):
