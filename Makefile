@@ -81,7 +81,7 @@ demo-whale: $(BIN)/.train
 kills: $(BIN)/.dev
 	WHALE_KILLS=20 $(BIN)/python -m pytest -k kills tests/bench/test_kill.py
 	WHALE_KILLS=20 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -k "killed or kills" tests/baselines/search/test_run_search.py tests/baselines/schedules/test_recipe_kill.py
-	WHALE_KILLS=20 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -k "killed or kill or kills" tests/baselines/test_whole_runs.py tests/baselines/test_rsft_loop.py
+	WHALE_KILLS=20 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -k kill tests/baselines/test_whole_runs.py tests/baselines/test_rsft_loop.py
 	$(BIN)/python benchmarks/kills.py
 
 # Three processes, for they wait a sixth of the time, each with one thread for torch: threads that spin for each
@@ -115,6 +115,7 @@ bench: $(BIN)/.dev
 	$(BIN)/python benchmarks/sandbox.py
 	$(BIN)/python benchmarks/math_verifier.py
 	$(BIN)/python benchmarks/retrieval.py
+	WHALE_WINDOWS=100000 $(BIN)/python -m pytest tests/envs/retrieval/test_parity.py
 	$(BIN)/python benchmarks/retrieval_http.py --windows
 	$(BIN)/python benchmarks/bridge_questions.py
 	$(BIN)/python benchmarks/logs.py --rollouts 20000

@@ -34,7 +34,7 @@ import msgspec
 from whale_baselines import disk
 from whale_baselines.sampler import SamplerState
 from whale_baselines.trainer import METRICS, STATE
-from whale_bench.models.folder import HASHED, hash_folder
+from whale_bench.models.folder import HASHED, hash_file, hash_folder
 from whale_envs.errors import UsageError
 
 _HALF = ".half-written-"
@@ -271,12 +271,12 @@ def _hashes(folder: Path) -> tuple[str, dict[str, str]]:
 def _digests(folder: Path) -> dict[str, str]:
     """SHA-256 of every file by name, but of the digests, and of the metrics, in which equal runs differ."""
     names = sorted({path.name for path in folder.iterdir()} - {_DIGESTS, METRICS})
-    return {name: disk.digest(folder / name) for name in names}
+    return {name: hash_file(folder / name) for name in names}
 
 
 def _seal(beside: Path, state: TrainingState, digests: dict[str, str]) -> None:
     """Writes the state and the digests to the trainer's files."""
     text = msgspec.json.format(msgspec.json.encode(state), indent=2)
     (beside / "state.json").write_bytes(text + b"\n")
-    digests = digests | {"state.json": disk.digest(beside / "state.json")}
+    digests = digests | {"state.json": hash_file(beside / "state.json")}
     (beside / _DIGESTS).write_bytes(msgspec.json.encode(digests, order="sorted") + b"\n")

@@ -1,4 +1,4 @@
-"""Folders that are written whole: errors of the disk told from others, synchronised, hashed.
+"""Folders that are written whole: errors of the disk told from others, synchronised.
 
     with writing(place, half):                          # `half` is deleted when something fails
         ...
@@ -9,7 +9,6 @@ Not covered: what is written, see `checkpoint.py`.
 """
 
 import contextlib
-import hashlib
 import os
 import shutil
 from collections.abc import Iterator
@@ -62,9 +61,3 @@ def synchronise_one(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def digest(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -112,9 +112,14 @@ def hash_folder(folder: Path, endings: tuple[str, ...] = HASHED) -> str:
     """
     total = hashlib.sha256()
     for path in sorted(p for p in folder.iterdir() if p.suffix in endings and p.is_file()):
-        with path.open("rb") as file:
-            total.update(f"{path.name}\0{hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
+        total.update(f"{path.name}\0{hash_file(path)}\n".encode())
     return f"sha256:{total.hexdigest()}"
+
+
+def hash_file(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def model_folder(kind: str, path_or_name: str) -> Path:

@@ -12,6 +12,7 @@ import inspect
 import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
@@ -64,6 +65,12 @@ class Committed:
     folder: Path
     makers: Mapping[str, tuple[str, Callable[[], dict[str, Any]]]]
     """Title and maker by name."""
+
+    @classmethod
+    def of_types(cls, package: str, folder: Path, kinds: Mapping[str, tuple[str, Any]]) -> "Committed":
+        """Of a package whose schemas are those of types; title and type by name."""
+        makers = {name: (title, partial(schema_of, kind)) for name, (title, kind) in kinds.items()}
+        return cls(package, folder, makers)
 
     def read(self, name: str) -> str:
         """The committed schema of that name, as JSON text.
@@ -154,11 +161,25 @@ read_schema, make, path_of = COMMITTED.read, COMMITTED.make, COMMITTED.path_of
 
 
 def schema_of(kind: Any) -> dict[str, Any]:
-    """Msgspec's schema with our field descriptions, for each type that it mentions."""
+    """Msgspec's schema with our field descriptions, for each type that it mentions.
+
+    Anchors of patterns are written as JSON Schema's dialect has them, not as Python's.
+    """
     (schema,), found = msgspec.json.schema_components([kind], ref_template="#/$defs/{name}")
     for mentioned in _types(kind, {}).values():
         _describe(found[mentioned.__name__], mentioned)
+    _write_anchors(found)
     return {**schema, "$defs": found}
+
+
+def _write_anchors(part: Any) -> None:
+    if isinstance(part, dict):
+        if isinstance(pattern := part.get("pattern"), str):
+            part["pattern"] = pattern.replace(r"\A", "^").replace(r"\Z", "$")
+        part = list(part.values())
+    if isinstance(part, list):
+        for inner in part:
+            _write_anchors(inner)
 
 
 def _types(kind: Any, found: dict[str, Any]) -> dict[str, Any]:

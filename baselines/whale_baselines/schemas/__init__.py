@@ -10,7 +10,6 @@ follows from archive.jsonl; checkpoints.
 """
 
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, get_type_hints
@@ -21,7 +20,7 @@ from whale_baselines.curves import CrossPlay, Outcome, PhaseLength
 from whale_baselines.history import Made, Point, Start
 from whale_baselines.search.log import Event
 from whale_bench.schemas import VERSION as VERSION
-from whale_bench.schemas import Committed, schema_of
+from whale_bench.schemas import Committed
 
 
 class Totals(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,9 +112,5 @@ KINDS: Mapping[str, tuple[str, Any]] = MappingProxyType(
 )
 """Title and type by name."""
 
-COMMITTED = Committed(
-    "whale-baselines",
-    Path(__file__).parent,
-    {name: (title, partial(schema_of, kind)) for name, (title, kind) in KINDS.items()},
-)
+COMMITTED = Committed.of_types("whale-baselines", Path(__file__).parent, KINDS)
 read_schema, make, path_of = COMMITTED.read, COMMITTED.make, COMMITTED.path_of

@@ -10,7 +10,6 @@ Not covered: feed.xml, which is Atom (RFC 4287); limits between fields, see `wel
 """
 
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -18,7 +17,7 @@ from typing import Any
 import msgspec
 
 from whale_bench.schemas import VERSION as VERSION
-from whale_bench.schemas import Committed, schema_of
+from whale_bench.schemas import Committed
 from whale_leaderboard.accounting import Account
 from whale_leaderboard.curve import Point
 from whale_leaderboard.layout import About, Charged, Manifest
@@ -123,25 +122,5 @@ KINDS: Mapping[str, tuple[str, Any]] = MappingProxyType(
 )
 """Title and type by name."""
 
-
-def _schema(kind: Any) -> dict[str, Any]:
-    """As `schema_of`, with patterns as JSON Schema's dialect writes them."""
-    schema = schema_of(kind)
-    pending: list[Any] = [schema]
-    while pending:
-        value = pending.pop()
-        if isinstance(value, dict):
-            if isinstance(pattern := value.get("pattern"), str):
-                value["pattern"] = pattern.replace(r"\A", "^").replace(r"\Z", "$")
-            pending += value.values()
-        elif isinstance(value, list):
-            pending += value
-    return schema
-
-
-COMMITTED = Committed(
-    "whale-leaderboard",
-    Path(__file__).parent,
-    {name: (title, partial(_schema, kind)) for name, (title, kind) in KINDS.items()},
-)
+COMMITTED = Committed.of_types("whale-leaderboard", Path(__file__).parent, KINDS)
 read_schema, make, path_of = COMMITTED.read, COMMITTED.make, COMMITTED.path_of

@@ -11,7 +11,6 @@ script again, which need not be made for that.
 Not covered: what is read, see `contents.py`.
 """
 
-import gc
 import os
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from typing import IO, NamedTuple
 
 import msgspec
 
+from whale_bench.garbage import fewer_collections
 from whale_bench.view.page import shell
 from whale_envs import InfrastructureError, UsageError
 from whale_leaderboard.report import Report
@@ -129,9 +129,6 @@ class _Process:
 
 
 def _serve(jobs: IO[bytes], out: IO[bytes]) -> None:
-    # A bundle's records are many and hold no cycles; collections would walk them a fifth of the time.
-    gc.freeze()
-    gc.set_threshold(200_000)
     decode = msgspec.json.Decoder(_Job).decode
     for line in jobs:
         job = decode(line)
@@ -145,4 +142,5 @@ def _serve(jobs: IO[bytes], out: IO[bytes]) -> None:
 
 
 if __name__ == "__main__":
-    _serve(sys.stdin.buffer, sys.stdout.buffer)
+    with fewer_collections():  # a bundle's records are many and hold no cycles
+        _serve(sys.stdin.buffer, sys.stdout.buffer)
