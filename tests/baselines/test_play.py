@@ -101,7 +101,9 @@ async def run(base, root, backend, until, *, max_tokens=None, recipe=RECIPE, con
             root / "metrics.jsonl",
         )
         await phase.begin(base)
-        return [await phase.step() for _ in range(until - phase.now.state.step)]
+        lines = [await phase.step() for _ in range(until - phase.now.state.step)]
+        phase.join()
+        return lines
 
 
 def accounts(root):
