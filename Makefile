@@ -1,6 +1,6 @@
 # Everything here sets itself up in .venv on a fresh machine with Python >= 3.11.
 #
-#   make demo    a real small language model plays real chess puzzles, about four minutes
+#   make demo    a real small language model plays real chess puzzles: 4 minutes, or 13 on two old cores
 #   make demo-whale   six methods train and search a real small model at one budget, about an hour
 #   make test    the whole test suite; needs Chromium (Debian: apt-get install chromium)
 #   make check   lint + types + tests
