@@ -1,6 +1,7 @@
 # Everything here sets itself up in .venv on a fresh machine with Python >= 3.11.
 #
 #   make demo    a real small language model plays real chess puzzles: 4 minutes, or 13 on two old cores
+#   make demo-board   the same model on Math: packed as an entry, verified, and on a site of its own
 #   make demo-whale   six methods train and search a real small model at one budget, about an hour
 #   make test    the whole test suite; needs Chromium (Debian: apt-get install chromium)
 #   make check   lint + types + tests
@@ -28,10 +29,10 @@ unexport PYTHONDONTWRITEBYTECODE
 BASE_PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 PIP := $(BASE_PIP) --no-compile
 
-.PHONY: help demo demo-whale kills vllm test submissions check lint types format bench clean
+.PHONY: help demo demo-board demo-whale kills vllm test submissions check lint types format bench clean
 
 help:
-	@sed -n 's/^# \{0,1\}//p' $(firstword $(MAKEFILE_LIST)) | head -6
+	@sed -n 's/^# \{0,1\}//p' $(firstword $(MAKEFILE_LIST)) | head -7
 
 $(BIN)/.base: pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "whale-envs needs Python 3.11 or newer on the PATH"; exit 2; }
@@ -65,6 +66,17 @@ vllm: $(BIN)/.vllm
 demo: $(BIN)/.local
 	$(BIN)/whale-bench eval chess_puzzles -n 24 -k 8 --max-tokens 16 \
 		--model local/smollm2 --model scripted/random --model scripted/oracle
+
+DEMO_BOARD ?= runs/demo-board
+
+# A track wants the whole test split: here 60 problems, eight times each.
+demo-board: $(BIN)/.local
+	$(BIN)/whale-bench eval math_python --max-tokens 64 --model local/smollm2 --out $(DEMO_BOARD)/run
+	$(BIN)/whale-leaderboard pack $(DEMO_BOARD)/run --about examples/about.toml \
+		--out $(DEMO_BOARD)/entries/smollm2.tar.gz
+	$(BIN)/whale-leaderboard verify $(DEMO_BOARD)/entries/smollm2.tar.gz --level 2
+	$(BIN)/whale-leaderboard build $(DEMO_BOARD)/entries --out $(DEMO_BOARD)/site
+	@echo "$(BIN)/whale-leaderboard serve $(DEMO_BOARD)/site   shows it"
 
 METHODS := weight_only harness_only fst whale adaptive_whale stagewise
 DEMO_WHALE ?= runs/demo-whale
