@@ -108,14 +108,17 @@ class Checkpoints:
             state = msgspec.structs.replace(state, weights_id=weights_id)
             if expected not in (None, state.weights_id):
                 shutil.rmtree(half)
-                raise UsageError(self.way_out(f"step {state.step}, made anew from its recorded rollouts, has "
-                                              f"weights {state.weights_id}, and the run had {expected}: this "
-                                              "machine does not repeat a step to the bit"))  # fmt: skip
+                problem = (
+                    f"step {state.step}, made anew from its recorded rollouts, has weights "
+                    f"{state.weights_id}, and the run had {expected}: another kind of processor, or an "
+                    "accelerator, does not repeat a step to the bit"
+                )
+                raise UsageError(self.way_out(problem))
             _seal(half / STATE, state, digests)
             disk.synchronise(half)
             self._put(half, place)
             disk.synchronise_one(self.root)
-        self._prune()
+            self._prune()
         return Checkpoint(place, state)
 
     def start(self, state: TrainingState, model: Fill, beside: Fill) -> tuple[Checkpoint, Future[None]]:
@@ -154,11 +157,11 @@ class Checkpoints:
             (half / STATE).replace(place / STATE)  # from here on it is whole
             disk.synchronise_one(place)
             half.rmdir()
-        self._prune()
+            self._prune()
 
     def _places(self, state: TrainingState) -> tuple[Path, Path]:
         """Where a checkpoint belongs, and where it is written."""
-        place = self.root / f"{_NAME}{state.step:06d}"
+        place = self.folder(state)
         if place.exists() and place.name not in self._damaged:
             raise UsageError(f"{place} is there already; a finished step is not written twice")
         return place, self.root / f"{_HALF}{place.name}"
@@ -199,25 +202,31 @@ class Checkpoints:
 
     def way_out(self, problem: str) -> str:
         """A problem that no resume mends, with what can be done."""
-        whole = [folder.name for folder in self.folders() if folder.name not in self._damaged]
-        kept = f"; {whole[-1]} in {self.root} is whole, and weights to begin with" if whole else ""
+        whole = self._whole()
+        kept = f"; {whole[-1].name} in {self.root} is whole, and weights to begin with" if whole else ""
         return f"{problem}; the run cannot go on from it: begin a new one{kept}"
 
     def folders(self) -> list[Path]:
         """The folders of all checkpoints, oldest first."""
         return sorted(path for path in self.root.glob(f"{_NAME}*") if path.is_dir())
 
+    def folder(self, state: TrainingState) -> Path:
+        """Where the checkpoint of such a state belongs."""
+        return self.root / f"{_NAME}{state.step:06d}"
+
+    def _whole(self) -> list[Path]:
+        """As `folders`, without those that `newest_whole` passed over."""
+        return [folder for folder in self.folders() if folder.name not in self._damaged]
+
     def check_space(self, size: int) -> None:
-        """Whether there is room for the checkpoints to come, `size` bytes each.
+        """Whether there is room for the checkpoints to come, `size` bytes each, after `newest_whole`.
 
         Raises:
             UsageError: there is not.
         """
         self.root.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(self.root).free
-        needed = size * max(
-            1, self.keep_last + 1 - len(self.folders())
-        )  # the newest beside those it replaces
+        needed = size * max(1, self.keep_last + 1 - len(self._whole()))  # the newest beside those it replaces
         if free < needed:
             raise UsageError(
                 f"{self.root} has {free / 1e9:.2f} GB free, and {self.keep_last} checkpoints and the one "
@@ -225,7 +234,7 @@ class Checkpoints:
             )
 
     def _prune(self) -> None:
-        for folder in self.folders()[: -self.keep_last]:
+        for folder in self._whole()[: -self.keep_last]:
             doomed = folder.rename(folder.with_name(f"{_GONE}{folder.name}"))  # half of one is never seen
             shutil.rmtree(doomed, ignore_errors=True)
 

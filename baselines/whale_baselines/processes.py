@@ -42,6 +42,10 @@ class Leading:
         return self._trainer.accelerators
 
     @property
+    def threads(self) -> int:
+        return self._trainer.threads
+
+    @property
     def overlaps(self) -> bool:
         return False
 
@@ -49,9 +53,9 @@ class Leading:
     def checkpoint_bytes(self) -> int:
         return self._trainer.checkpoint_bytes
 
-    def update(self, rows: Sequence[Row], *, step: int) -> Update:
-        self._announce("update", tuple(rows), step=step)
-        return self._trainer.update(rows, step=step)
+    def update(self, rows: Sequence[Row], *, step: int, threads: int | None = None) -> Update:
+        self._announce("update", tuple(rows), step=step, threads=threads)
+        return self._trainer.update(rows, step=step, threads=threads)
 
     def logprobs(self, prompts: Sequence[tuple[int, ...]]) -> list[float]:
         prompts = tuple(prompts)
@@ -69,6 +73,10 @@ class Leading:
     def restore(self, folder: Path) -> None:
         self._announce("restore", folder)
         self._trainer.restore(folder)
+
+    def take_weights(self, folder: Path) -> bool:
+        self._announce("take_weights", folder)
+        return self._trainer.take_weights(folder)
 
     def end(self) -> None:
         """Lets the others go."""

@@ -43,7 +43,7 @@ from whale_baselines.sharding import (
     shard_again,
     summed,
     take_optimizer,
-    take_weights,
+    take_whole_weights,
     whole_optimizer,
     whole_weights,
 )
@@ -111,6 +111,13 @@ class RsftTrainer:
         return 0 if self._accelerator.device.type == "cpu" else found
 
     @property
+    def threads(self) -> int:
+        """See `Trainer.threads`."""
+        import torch
+
+        return torch.get_num_threads()
+
+    @property
     def overlaps(self) -> bool:
         """See `Trainer.overlaps`: processes write together, and accelerators add up in any order."""
         return self.processes == 1 and self.accelerators == 0 and not is_sharded(self._accelerator)
@@ -136,8 +143,12 @@ class RsftTrainer:
         """The model without what accelerate wraps it into."""
         return self._accelerator.unwrap_model(self._model)
 
-    def update(self, rows: Sequence[Row], *, step: int) -> Update:
+    def update(self, rows: Sequence[Row], *, step: int, threads: int | None = None) -> Update:
         """See `Trainer.update`."""
+        with _on_threads(threads or self.threads):
+            return self._update(rows, step)
+
+    def _update(self, rows: Sequence[Row], step: int) -> Update:
         recipe = self.recipe
         done: list[tuple[Minibatch, float, float]] = []
         """(minibatch, summed loss, gradient norm) of the updates that were made."""
@@ -254,12 +265,20 @@ class RsftTrainer:
 
                 set_peft_model_state_dict(self.model, load_file(beside / ADAPTER))
             else:
-                take_weights(self._accelerator, self._model, weights.state_dict())
+                take_whole_weights(self._accelerator, self._model, weights.state_dict())
             state = read_optimizer(beside / OPTIMIZER)
             take_optimizer(self._accelerator, self._model, self._optimizer, state)
             self._skipped_in_a_row = json.loads((beside / COUNTERS).read_text())["skipped_in_a_row"]
         except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
             raise UsageError(f"the trainer's state in {str(beside)!r} cannot be read: {error}") from error
+
+    def take_weights(self, folder: Path) -> bool:
+        """See `Trainer.take_weights`."""
+        if self.recipe.lora_rank:
+            return False
+        weights = load_model(folder, like=self._architecture)
+        take_whole_weights(self._accelerator, self._model, weights.state_dict())
+        return True
 
     def _share_changed(self, before: "list[torch.Tensor]") -> float:
         """Share of the served weights that are not what they were, over all processes' parts."""
@@ -320,6 +339,19 @@ def _seeded(device: Any, seed: int) -> Iterator[None]:
     with torch.random.fork_rng(devices=[] if "cpu" in str(device) else [device]):
         torch.manual_seed(seed)
         yield
+
+
+@contextlib.contextmanager
+def _on_threads(number: int) -> Iterator[None]:
+    """Torch on so many threads of the CPU, and afterwards on as many as before."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _served(model: Any) -> "Iterator[torch.Tensor]":

@@ -4,14 +4,15 @@
     await phase.begin(base)                             # a new run, or the newest checkpoint of an old one
     for _ in range(7):
         metrics = await phase.step()
+    phase.join()                                        # the last checkpoint is whole
 
 Strictly on-policy: every rollout of a step is sampled from the weights that the step trains, and the
 next one begins only when the backend serves what the checkpoint holds, by `weights_id` (of a server
 elsewhere, by what it claims once its fingerprint was compared).
 
-A step is finished when its checkpoint is whole. A kill before that loses no rollout: those that are
-recorded are used when the step is done again, so that equal records give equal weights. The first
-checkpoint is a copy of the base folder and has its `weights_id`; so has that of a step without updates
+A step is finished when its weights are handed over and it has its line. A kill before that loses no
+rollout: those that are recorded are used when the step is done again, so that equal records give equal
+weights. The first checkpoint is a copy of the base folder and has its `weights_id`; so has that of a step without updates
 the one before it.
 
 Where the trainer allows it (`overlaps`), a step returns when its weights are written and handed over;
@@ -22,7 +23,8 @@ if a disk had damaged it.
 A backend on the device that trains gives its memory up while an update is made (`handover.py`).
 
 Where the newest checkpoint is damaged or not whole, the run goes on from the one before: a finished step is
-made anew from its recorded rollouts, and taken only if it comes out with the same weights, bit by bit.
+made anew from its recorded rollouts, on as many threads as the first time. Where its weights are whole, only
+optimizer and state are taken from that; else it has to come out with the same weights, bit by bit.
 
 `metrics.jsonl` has a line for each finished step. Rollouts are verified while others are sampled, so "sample"
 has those seconds, too; `verify_seconds` is their sum over the rollouts, tools included. To wait for the
@@ -95,8 +97,8 @@ class Phase:
                 of another base or another recipe.
         """
         check_takes_weights(self.backend)
-        self.checkpoints.check_space(self.trainer.checkpoint_bytes)
         found = self.checkpoints.newest_whole()
+        self.checkpoints.check_space(self.trainer.checkpoint_bytes)
         if found is None:
             if hash_folder(base) != self.trainer.base_id:
                 raise UsageError(f"{base} is not what the trainer was made from, {self.trainer.base_id}")
@@ -144,7 +146,11 @@ class Phase:
             watch.lap("sync")
         after, update, line = self._update(rollouts, admitted, sampler)
         watch.lap("train")
-        line |= {"seconds": watch.seconds, "accelerators": self.trainer.accelerators}
+        line |= {
+            "seconds": watch.seconds,
+            "accelerators": self.trainer.accelerators,
+            "threads": self.trainer.threads,
+        }
         self._now = self._start(after, folder, changed=update.updates > 0, line=line)
         if self.ledger is not None:
             settle(self.ledger, attempt, line)
@@ -173,11 +179,15 @@ class Phase:
             self._saving = None
 
     def _update(
-        self, rollouts: Sequence[Rollout], admitted: Admitted, sampler: SamplerState
+        self,
+        rollouts: Sequence[Rollout],
+        admitted: Admitted,
+        sampler: SamplerState,
+        threads: int | None = None,
     ) -> tuple[TrainingState, Update, dict[str, Any]]:
         """Trains; the state after the step, what it did, and the step's line of metrics."""
         state = self.now.state
-        update = self.trainer.update(admitted.rows, step=state.step)
+        update = self.trainer.update(admitted.rows, step=state.step, threads=threads)
         reward = sum(one.verdict.reward for one in rollouts) / len(rollouts)
         rewards = (*state.rewards, reward)[-self.recipe.window :]
         after = advance(state, admitted, update, sampler, rewards)
@@ -197,9 +207,14 @@ class Phase:
             raise UsageError(self.checkpoints.way_out(problem))
         _check_on_policy(rollouts, state)
         await make_room(self.backend)
-        after, update, made = self._update(rollouts, admit(rollouts), sampler)
-        kept = {name: line[name] for name in ("seconds", "accelerators")}
+        after, update, made = self._update(rollouts, admit(rollouts), sampler, line.get("threads"))
+        kept = {name: line[name] for name in ("seconds", "accelerators", "threads") if name in line}
         changed, expected = update.updates > 0, line["weights_id"]
+        written = self.checkpoints.folder(after)
+        whole = changed and written.is_dir() and hash_folder(written) == expected
+        # Other hardware makes other bits, and everything after this step was played with these.
+        if whole and self.trainer.take_weights(written):
+            folder, changed = written, False
         self._now = self._save(after, folder, changed=changed, line=made | kept, expected=expected)
         if self.ledger is not None:
             repeat(self.ledger, line)

@@ -3,7 +3,7 @@
     accelerate launch --use_fsdp --fsdp_version 2 --num_processes 8 -m whale_baselines.cli run …
 
     state = whole_weights(accelerator, model)           # a call of all processes; whole in the first one
-    take_weights(accelerator, model, state)
+    take_whole_weights(accelerator, model, state)
 
 A process holds a part of each weight; every function here is called by all processes together, and where
 nothing is spread it is what a single process does. What a checkpoint holds is the same either way, but for
@@ -57,7 +57,7 @@ def whole_weights(accelerator: Any, model: Any) -> dict[str, "torch.Tensor"]:
     return gathered
 
 
-def take_weights(accelerator: Any, model: Any, state: dict[str, Any]) -> None:
+def take_whole_weights(accelerator: Any, model: Any, state: dict[str, Any]) -> None:
     """Puts whole weights, which each process has, where they belong."""
     inner = accelerator.unwrap_model(model)
     if not is_sharded(accelerator):

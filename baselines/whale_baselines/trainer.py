@@ -1,10 +1,12 @@
 """What a weight operator is: `update` with rows of accepted rollouts, and folders to write and restore.
 
     class MyTrainer:                                    # no base class: a Protocol
+        base_id, accelerators, threads, overlaps, checkpoint_bytes = ...
         def update(self, rows, *, step): ...
         def write_weights(self, folder): ...
         def write_state(self, folder): ...
         def restore(self, folder): ...
+        def take_weights(self, folder): ...
 
 A trainer holds weights and optimizer in memory. It knows nothing of environments, harnesses, backends
 or ledgers: `rsft_loop.py` plays the rollouts and hands over the weights, and `checkpoint.py` decides
@@ -60,18 +62,24 @@ class Trainer(Protocol):
         ...
 
     @property
+    def threads(self) -> int:
+        """Of a CPU, that an update computes with: other numbers of them give other bits."""
+        ...
+
+    @property
     def overlaps(self) -> bool:
         """Whether `write_state` may run in a thread of its own, while nothing is asked of the trainer that
         changes it, and whether its updates repeat to the bit, which going on after a kill meanwhile needs.
         """
         ...
 
-    def update(self, rows: Sequence[Row], *, step: int) -> Update:
+    def update(self, rows: Sequence[Row], *, step: int, threads: int | None = None) -> Update:
         """Trains on `rows` once; without rows, nothing at all changes.
 
         Args:
             rows: of one step, sampled from the weights as they are.
             step: number of the step, from which shuffling and dropout follow.
+            threads: with which the update was made that this one has to repeat; None takes `self.threads`.
 
         Raises:
             UsageError: gradients were not finite too often in a row; the weights are still good.
@@ -93,6 +101,17 @@ class Trainer(Protocol):
 
     def restore(self, folder: Path) -> None:
         """Becomes what it was when it wrote weights and state into `folder`, bit for bit.
+
+        Raises:
+            UsageError: the folder is not whole, or of another architecture.
+        """
+        ...
+
+    def take_weights(self, folder: Path) -> bool:
+        """Goes on from the weights that `write_weights` wrote into `folder`, all else as it is.
+
+        Returns:
+            False where a folder does not hold all that is trained, such as adapters; nothing changed then.
 
         Raises:
             UsageError: the folder is not whole, or of another architecture.

@@ -1,12 +1,12 @@
 """What a training step costs, in the run's ledger: optimizer steps, trained tokens, seconds; no rollouts.
 
     attempt = reserve(ledger, step=3)                   # before the update
-    settle(ledger, attempt, line)                       # when the step's checkpoint is there
+    settle(ledger, attempt, line)                       # when the step's weights are written
 
-The key is `train:STEP`, the purpose "weight". A step is finished when its checkpoint is there, so a kill
-between that and its settlement is made up for by `settle_earlier`, from the line in the checkpoint; an
-update that a kill cut short is closed as interrupted. However often a run is killed, each finished step is
-charged once. A finished step that is made anew, as its checkpoint was damaged, counts as executed only.
+The key is `train:STEP`, the purpose "weight". A kill between a step's whole checkpoint and its settlement is
+made up for by `settle_earlier`, from the line in the checkpoint; an update that a kill cut short is closed as
+interrupted. However often a run is killed, each finished step is charged once. A finished step that is made
+anew, as its checkpoint was damaged or not whole, counts as executed only.
 
 Device seconds count sampling and training, as both run on the same accelerators one after the other.
 

@@ -4,6 +4,7 @@ import errno
 import threading
 
 import pytest
+import torch
 from test_rsft_loop import (
     Kept,
     Killed,
@@ -41,6 +42,7 @@ def base(tmp_path_factory):
 def foreground(base, tmp_path_factory):
     """A run of three steps, each of which waits for its checkpoint."""
     root = tmp_path_factory.mktemp("foreground") / "run"
+    torch.set_num_threads(1)  # as every test of this file
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RsftTrainer, "overlaps", False)
         patch.setattr(Checkpoints, "start", None)
@@ -104,9 +106,9 @@ def test_the_trainers_files_are_written_while_the_next_step_samples_and_before_i
             gate.clear()
         write(state, path)
 
-    def watched(self, rows, *, step):
+    def watched(self, rows, **named):
         whole.append(Checkpoints(phase.checkpoints.root, 2).latest().state.step)
-        return update(self, rows, step=step)
+        return update(self, rows, **named)
 
     monkeypatch.setattr(rsft, "write_optimizer", waiting)
     monkeypatch.setattr(RsftTrainer, "update", watched)
@@ -147,6 +149,49 @@ def test_a_kill_after_the_hand_over_and_before_the_trainers_files_are_there(
     with Ledger(root / "ledger.sqlite", readonly=True) as ledger:
         repeated = [event.key for event in ledger.events() if event.kind == "repeated"]
     assert repeated == [f"train:{save}"]
+
+
+def killed_in_step_two(base, root, kept):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rsft, "write_optimizer", failing(Killed(), 2))
+        with pytest.raises(Killed):
+            launch(base, root, kept, 3, ONE)
+
+
+def test_a_step_is_made_anew_on_as_many_threads_as_the_first_time(base, foreground, tmp_path):
+    root, kept = tmp_path / "run", {}
+    killed_in_step_two(base, root, kept)
+    torch.set_num_threads(2)  # the fixture sets it back
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RsftTrainer, "take_weights", lambda *_: False)  # the bits alone have to do
+        launch(base, root, kept, 2, ONE)
+    torch.set_num_threads(1)
+    launch(base, root, kept, 3, ONE)
+    check_same(root, foreground)
+
+
+def test_weights_that_are_whole_are_kept_by_a_machine_that_does_not_repeat_the_step(
+    base, foreground, tmp_path, monkeypatch
+):
+    root, kept = tmp_path / "run", {}
+    killed_in_step_two(base, root, kept)
+    update = RsftTrainer.update
+
+    def rounds_otherwise(self, rows, **named):
+        done = update(self, rows, **named)
+        with torch.no_grad():
+            next(iter(self.model.parameters())).mul_(1 + 1e-6)
+        return done
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RsftTrainer, "update", rounds_otherwise)
+        launch(base, root, kept, 2, ONE)
+    newest = Checkpoints(root / "checkpoints", 1).latest()
+    assert newest.state.step == 2
+    assert hash_folder(newest.folder) == newest.state.weights_id == weights_of(foreground)[1]
+    launch(base, root, kept, 3, ONE)
+    assert weights_of(root) == weights_of(foreground)
+    assert charged_of(root) == charged_of(foreground)
 
 
 def test_a_disk_that_fills_up_meanwhile_stops_the_next_step_and_the_run_goes_on_later(

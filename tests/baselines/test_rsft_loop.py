@@ -379,10 +379,10 @@ def resting_phase(base, root, monkeypatch, **more):
     phase.player = Plays(backend, phase.player.barren)
     update = RsftTrainer.update
 
-    def watched(self, rows, *, step):
+    def watched(self, rows, **named):
         assert backend.resting == bool(rows)
         backend.told.append("update")
-        return update(self, rows, step=step)
+        return update(self, rows, **named)
 
     monkeypatch.setattr(RsftTrainer, "update", watched)
     return phase

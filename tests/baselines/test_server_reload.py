@@ -207,6 +207,13 @@ def test_a_change_that_rounding_hides_is_not_held_against_a_server():
     check_fingerprint(Fingerprints(list(old + noise[1]), list(old + 1e-4)), before, "it")
 
 
+def test_weights_that_are_handed_over_again_are_no_change_however_the_trainer_rounds():
+    before = Fingerprints([-1.0] * 200, [-1.0] * 200, "sha256:a")
+    check_fingerprint(Fingerprints([-1.0] * 200, [-1.000001] * 200, "sha256:a"), before, "it")
+    with pytest.raises(InfrastructureError, match="did not take all"):
+        check_fingerprint(Fingerprints([-1.0] * 200, [-1.000001] * 200, "sha256:b"), before, "it")
+
+
 @pytest.mark.parametrize("bad", [[0.0], [float("nan"), 0.0]])
 def test_log_probabilities_that_are_none_are_refused(bad):
     with pytest.raises(InfrastructureError, match="gave no usable"):

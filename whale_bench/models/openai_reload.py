@@ -58,6 +58,8 @@ class Fingerprints(NamedTuple):
 
     theirs: list[float]
     ours: list[float]
+    claimed: str = ""
+    """Hash of the folder that the server was given."""
 
 
 class ReloadedServer(OpenAITokens):
@@ -104,7 +106,7 @@ class ReloadedServer(OpenAITokens):
         earlier = dict(self._before)
         for server in self._servers.all:
             await self._deliver(server, path)
-            found = Fingerprints(await self._fingerprint(server), ours)
+            found = Fingerprints(await self._fingerprint(server), ours, claimed)
             # A server that is somewhere else after a resume is compared with any one of then.
             before = earlier.get(server.address) or next(iter(earlier.values()), None)
             check_fingerprint(found, before, f"{server.address}, given {str(folder)!r},")
@@ -156,14 +158,15 @@ def check_fingerprint(now: Fingerprints, before: Fingerprints | None, who: str) 
 
     They may differ by `TOLERANCE`. Where the trainer's own moved since `before` by much more than rounding
     does, the server's have to have moved along: wholly for new weights, not at all for old ones, in part
-    for a mixture of both, which a reload can leave behind.
+    for a mixture of both, which a reload can leave behind. Where the weights are those of `before`, what
+    moved is rounding alone, and only `TOLERANCE` counts.
 
     Raises:
         InfrastructureError: they are not; `who` begins the message.
     """
     import numpy as np
 
-    theirs, ours = now
+    theirs, ours, claimed = now
     if len(theirs) != len(ours) or not all(map(math.isfinite, theirs)):
         raise InfrastructureError(f"{who} gave no usable log-probabilities of {len(ours)} tokens")
     each = math.dist(theirs, ours) / math.sqrt(len(ours))
@@ -173,6 +176,8 @@ def check_fingerprint(now: Fingerprints, before: Fingerprints | None, who: str) 
             f"by {each:.3f} a token, allowed is {TOLERANCE}"
         )
     if before is None or not len(before.theirs) == len(before.ours) == len(ours):
+        return
+    if claimed and claimed == before.claimed:
         return
     moved, change = np.subtract(theirs, before.theirs), np.subtract(ours, before.ours)
     size = float(np.linalg.norm(change))

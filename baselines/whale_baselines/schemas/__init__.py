@@ -80,6 +80,8 @@ class StepLine(msgspec.Struct, frozen=True, kw_only=True):
     """Wall seconds by part."""
     accelerators: int
     """Devices other than CPUs."""
+    threads: int
+    """Of the CPU, that the update was made with."""
     weights_id: str
     """Of the weights that the step left."""
 
