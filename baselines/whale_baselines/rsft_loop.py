@@ -12,8 +12,8 @@ elsewhere, by what it claims once its fingerprint was compared).
 
 A step is finished when its weights are handed over and it has its line. A kill before that loses no
 rollout: those that are recorded are used when the step is done again, so that equal records give equal
-weights. The first checkpoint is a copy of the base folder and has its `weights_id`; so has that of a step without updates
-the one before it.
+weights. The first checkpoint is a copy of the base folder and has its `weights_id`; so has that of a step
+without updates the one before it.
 
 Where the trainer allows it (`overlaps`), a step returns when its weights are written and handed over;
 optimizer and state follow while the next one samples, and nothing is trained before they are on the disk
