@@ -5,7 +5,8 @@
 
 The recipe is the demonstration's on Math, cut down to two steps with a search between them, from one worked
 example on, so that training has something to learn from. Each launch goes some rollouts further and then is
-killed, also in the middle of loading, training and saving. Rollouts are sampled in batches, whose makeup a
+killed, also in the middle of loading, training and saving; every second one as soon as a step's weights are
+there and its optimizer is not. Rollouts are sampled in batches, whose makeup a
 kill changes, so scores are not compared with an uninterrupted run's; tests/baselines/test_whole_runs.py does
 that, one rollout at a time.
 
@@ -33,6 +34,7 @@ from whale_baselines.history import History
 from whale_baselines.plan import plan_of
 from whale_baselines.recipes import load_recipe
 from whale_baselines.run_recipe import recipe_in
+from whale_baselines.trainer import STATE
 
 from whale_bench.ledger import Ledger
 from whale_bench.store import RunStore
@@ -107,11 +109,23 @@ def ended(process, *, wait=False):
     return os.waitstatus_to_exitcode(status) if found else None
 
 
-def kill_once(words, folder, told, target, delay):
-    """Launches, waits for so many rollouts and a little longer, kills; whether it was still running."""
-    process, until = launch(words, told), None
+def not_whole(folder):
+    """Checkpoints whose weights are there, and nothing else yet."""
+    return {step for step in folder.glob("checkpoints/step-*") if not (step / STATE).exists()}
+
+
+def kill_once(words, folder, told, target, delay, *, early):
+    """Launches, waits for so many rollouts and a little longer, kills; "" if it had ended, else where it was.
+
+    Args:
+        early: kill as soon as another checkpoint is not whole.
+    """
+    before, process, until, where = not_whole(folder), launch(words, told), None, "running"
     while (code := ended(process)) is None and (until is None or time.monotonic() < until):
-        time.sleep(0.01)
+        time.sleep(0.001 if early else 0.01)
+        if early and not_whole(folder) - before:
+            where = "before a checkpoint was whole"
+            break
         if until is None and lines(folder) >= target:
             until = time.monotonic() + delay
     if code is None:
@@ -119,7 +133,7 @@ def kill_once(words, folder, told, target, delay):
         code = ended(process, wait=True)
     if code not in (0, -signal.SIGKILL):
         sys.exit(told.read_text())
-    return code == -signal.SIGKILL
+    return where if code == -signal.SIGKILL else ""
 
 
 def check(folder):
@@ -164,16 +178,22 @@ def main():
         if not asked.recipe:
             harness = Path(__file__).resolve().parents[1] / "examples" / "worked_example.py"
             file.write_text(RECIPE.format(harness=harness))
-        folder, told, hits, began = Path(place) / "run", Path(place) / "told", 0, time.monotonic()
+        folder, told, hits, began = Path(place) / "run", Path(place) / "told", Counter(), time.monotonic()
         expected = plan_of(load_recipe(str(file))).most.rollouts
         words = ("run", file, "--out", folder)
         for number in range(1, asked.kills + 1):
             target = int(expected * number * rng.uniform(0.6, 0.95) / asked.kills)
-            hits += kill_once(words, folder, told, target, rng.random() * 3)
-            print(f"launch {number}: {lines(folder)} of at most {expected} rollouts", flush=True)
+            where = kill_once(words, folder, told, target, rng.random() * 3, early=number % 2)
+            hits[where] += 1
+            print(
+                f"launch {number}: {lines(folder)} of at most {expected} rollouts; "
+                f"{'killed ' + where if where else 'it had ended'}",
+                flush=True,
+            )
         if ended(launch(words, told), wait=True):
             sys.exit(told.read_text())
-        found = {"killed while running": hits, **check(folder), "minutes": (time.monotonic() - began) / 60}
+        kills = {f"killed {where}": count for where, count in sorted(hits.items()) if where}
+        found = {**kills, **check(folder), "minutes": (time.monotonic() - began) / 60}
     for name, value in found.items():
         print(f"{name}: {value:.1f}" if isinstance(value, float) else f"{name}: {value}")
 
