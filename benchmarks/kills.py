@@ -117,8 +117,7 @@ def not_whole(folder):
 def kill_once(words, folder, told, target, delay, *, early):
     """Launches, waits for so many rollouts and a little longer, kills; "" if it had ended, else where it was.
 
-    Args:
-        early: kill as soon as another checkpoint is not whole.
+    `early`: it kills as soon as another checkpoint is not whole, too.
     """
     before, process, until, where = not_whole(folder), launch(words, told), None, "running"
     while (code := ended(process)) is None and (until is None or time.monotonic() < until):
