@@ -173,14 +173,18 @@ class RunStore:
         """
         return self._read(Rollout)
 
-    def outcomes(self, new: Callable[[str], bool] | None = None) -> Iterator[Outcome]:
-        """The outcome of every rollout once; decodes no more of a line than that.
+    def outcomes(self) -> Iterator[Outcome]:
+        """The outcome of every rollout once, for who keeps them; decodes no more of a line than that."""
+        reader = OutcomeReader()
+        return (reader.outcome(line) for line in self.skimmed())
+
+    def skimmed(self, new: Callable[[str], bool] | None = None) -> Iterator[SkimmedLine]:
+        """What an outcome is made of, of every rollout once, for who keeps none.
 
         `new` is asked whether a key stands there for the first time, where the caller remembers them in less
         memory than all of them take.
         """
-        reader = OutcomeReader()
-        return (reader.outcome(line) for line in self._read(SkimmedLine, new))
+        return self._read(SkimmedLine, new)
 
     def _read(self, kind: type[_Row], new: Callable[[str], bool] | None = None) -> Iterator[_Row]:
         decoder = msgspec.json.Decoder(kind)

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from fractions import Fraction
 
 from whale_bench.keys import Keys
-from whale_bench.outcomes import Outcome
+from whale_bench.outcomes import Outcome, SkimmedLine
 
 _MISSING = math.nan
 _SAME, _DIFFERENT = 1, 2
@@ -35,8 +35,9 @@ class Sum:
 
     def add(self, value: float) -> None:
         self.count += 1
-        if value % 1 == 0:
-            self._whole += int(value)
+        whole = int(value)
+        if whole == value:
+            self._whole += whole
         else:
             self._parts += Fraction(value)
 
@@ -81,7 +82,7 @@ class Tally:
         """Hash of the first sampled texts of an example."""
         self._alike = bytearray(len(keys.examples))
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: Outcome | SkimmedLine) -> None:
         """Counts a rollout; one of another run, or that was counted before, is left out."""
         place = self.keys.place(outcome.key)
         if place is None or not math.isnan(self._rewards[place]):
@@ -101,13 +102,15 @@ class Tally:
         self.prompt_tokens = _plus(self.prompt_tokens, outcome.prompt_tokens)
         self.sampled_tokens = _plus(self.sampled_tokens, outcome.sampled_tokens)
         self.stop_conditions[outcome.stop_condition] += 1
+        metrics = self.metrics
         for name, value in outcome.metrics.items():
-            if name not in self.metrics:
-                self.metrics[name] = Sum()
-            self.metrics[name].add(value)
-        if not self._alike[example]:
+            if name not in metrics:
+                metrics[name] = Sum()
+            metrics[name].add(value)
+        alike = self._alike[example]
+        if not alike:
             self._texts[example], self._alike[example] = outcome.texts, _SAME
-        elif self._texts[example] != outcome.texts:
+        elif alike == _SAME and self._texts[example] != outcome.texts:
             self._alike[example] = _DIFFERENT
 
     def __contains__(self, key: str) -> bool:
