@@ -66,7 +66,7 @@ async def forecast(plan: EvalPlan | None, folder: Path | None) -> Forecast:
         assert folder is not None, "a plan or a folder"
         store = RunStore.open(folder)
         plan = plan_of(store.settings, folder)
-        finished = sum(1 for _ in store.skimmed())
+        finished = sum(1 for _ in store.outcomes())
     check_model(plan)
     check_tool_options(plan)
     examples = len(planned_examples(plan))
