@@ -17,12 +17,12 @@ from whale_bench.store import Outcome, RunStore
 
 
 class Standing(NamedTuple):
-    """What a ledger says of a run before it goes on."""
+    """What a ledger, whose events follow from one another, says of a run before it goes on."""
 
-    settled: Marks
+    settled: Container[str]
     """Charged by an earlier launch."""
-    waiting: frozenset[str]
-    """Reserved, and neither settled nor closed."""
+    waiting: Mapping[str, int]
+    """Attempts that were reserved, and neither settled nor closed, by key."""
 
     def owes(self, key: str) -> bool:
         """Whether the ledger has to be told of a rollout whose line is there."""
@@ -30,13 +30,23 @@ class Standing(NamedTuple):
 
 
 def standing_of(path: Path, keys: Keys) -> Standing:
-    """Of the ledger at `path`, which is only read, and need not be there."""
-    if not path.is_file():
-        return Standing(Marks(keys), frozenset())
-    with Ledger(path, readonly=True) as ledger:
-        return Standing(
-            Marks(keys, ledger.settled()), frozenset(key for key, _ in ledger.open_reservations())
-        )
+    """Of the ledger at `path`, which is only read, once, and need not be there.
+
+    Raises:
+        DataError: the ledger's events do not follow from one another.
+    """
+    settled = Marks(keys)
+    waiting: dict[tuple[str, int], None] = {}
+    if path.is_file():
+        with Ledger(path, readonly=True) as ledger:
+            for kind, key, attempt in ledger.audited():
+                if kind == "reserve":
+                    waiting[key, attempt] = None
+                    continue
+                waiting.pop((key, attempt), None)
+                if kind == "settle":
+                    settled.add(key)
+    return Standing(settled, dict(waiting.keys()))
 
 
 def reconcile(store: RunStore, ledger: Ledger, rows: Mapping[str, Outcome], purpose: str) -> set[str]:
@@ -47,15 +57,15 @@ def reconcile(store: RunStore, ledger: Ledger, rows: Mapping[str, Outcome], purp
     """
     ledger.audit()
     settled = ledger.settled_keys()
-    settle_lines(store, ledger, rows, purpose, settled)
+    settle_lines(store, ledger, rows, purpose, Standing(settled, dict(ledger.open_reservations())))
     return settled
 
 
 def settle_lines(
-    store: RunStore, ledger: Ledger, rows: Mapping[str, Outcome], purpose: str, settled: Container[str]
+    store: RunStore, ledger: Ledger, rows: Mapping[str, Outcome], purpose: str, standing: Standing
 ) -> None:
-    """The same where `settled` is known, and `rows` are at least those that the ledger owes something."""
-    waiting = dict(ledger.open_reservations())
+    """The same of a ledger whose standing is known; `rows` are at least those that it owes something."""
+    settled, waiting = standing.settled, dict(standing.waiting)
     unreserved = 0
     for row in rows.values():
         attempt = waiting.pop(row.key, None)

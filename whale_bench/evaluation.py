@@ -146,12 +146,11 @@ async def _run(
     keys = Keys.of(plan.split, task.examples.ids, plan.k)
     standing, tally = standing_of(account, keys), Tally(keys, plan.profile)
     owed: dict[str, Outcome] = {}
-    for row in store.outcomes(lambda key: key not in tally):
+    for row in store.skimmed():
         if keys.get(row.key) != (row.example_id, row.sample):
             raise UsageError(f"{store.folder}: rollout {row.key!r} is none of this run's")
-        tally.add(row)
-        if standing.owes(row.key):
-            owed[row.key] = row
+        if tally.add(row) and standing.owes(row.key):
+            owed[row.key] = outcome_of(row)
     groups = {e.id: e.groups for e in task.examples}
     earlier = _earlier(store, tally, groups)
     missing = tally.rollouts < len(keys)
@@ -160,8 +159,7 @@ async def _run(
     if agent.source is not None:
         store.write_harness(agent.source)  # a kill may have come before `create` did
     with Ledger(account) as ledger:
-        ledger.audit()
-        settle_lines(store, ledger, owed, plan.split, standing.settled)
+        settle_lines(store, ledger, owed, plan.split, standing)
         if missing:
             store.write_addresses(addresses)
         started = time.perf_counter()
@@ -234,7 +232,7 @@ class _Launch:
         tally = self.tally
         self._tell()
         missing = len(tally.keys) - tally.rollouts
-        queue = (key for key in tally.keys if key not in tally)
+        queue = tally.missing()
         workers = min(self.plan.concurrency or self.agent.default_concurrency, missing)
         try:
             with fewer_collections():

@@ -227,14 +227,22 @@ class Ledger:
         Raises:
             DataError: a sequence number or a hash does not follow; names the first such event.
         """
-        prev, seq, encode = GENESIS, 0, msgspec.json.Encoder().encode
+        return sum(1 for _ in self.audited())
+
+    def audited(self) -> Iterator[tuple[Kind, str, int]]:
+        """(kind, key, attempt) of each event in order, once it is known to follow from the last.
+
+        Raises:
+            DataError: as of `audit`.
+        """
+        prev, encode, sha256 = GENESIS, msgspec.json.Encoder().encode, hashlib.sha256
         columns = ", ".join(Event._fields)
         for seq, row in enumerate(self._read(f"SELECT {columns} FROM events ORDER BY seq"), start=1):  # noqa: S608
             said = row[-1]
-            if row[0] != seq or row[-2] != prev or hashlib.sha256(encode(row[:-1])).hexdigest() != said:
+            if row[0] != seq or row[-2] != prev or sha256(encode(row[:-1])).hexdigest() != said:
                 raise DataError(f"ledger event {row[0]} ({row[1]} {row[2]}) does not follow from the last")
             prev = said
-        return seq
+            yield row[1], row[2], row[3]
 
     def close(self) -> None:
         self._db.close()

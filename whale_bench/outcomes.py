@@ -4,7 +4,8 @@
     reader = OutcomeReader()
     reader.outcome(decoder.decode(line))         # of a line: Decoder(SkimmedLine)
 
-A long run repeats a few verdicts, metrics and groups over and over; one `OutcomeReader` holds each once.
+A long run repeats a few verdicts, metrics and groups over and over; one `OutcomeReader` holds each once. Who
+reads every line and keeps none needs no outcome: a `SkimmedLine` says the same.
 
 Not covered: reading files, see `store.py`.
 """
@@ -75,6 +76,11 @@ class SkimmedLine(msgspec.Struct, kw_only=True, gc=False):
     known_sampled_tokens: int | None = None
     tool_calls: int = 0
     seconds: float = 0.0
+
+    @property
+    def texts(self) -> int:
+        """As of an `Outcome`."""
+        return _texts(self)
 
 
 class OutcomeReader:

@@ -113,7 +113,7 @@ def summarise(
         bootstrap: intervals by resampling examples, in place of Student's t.
     """
     score_of = _bootstrap_score if bootstrap else mean_at_k
-    missing, rewards, k = tally.missing(), tally.rewards(), tally.keys.k
+    missing, rewards, k = list(tally.missing()), tally.rewards(), tally.keys.k
     fixture = bool(settings["fixture"])
     return Summary(
         model=str(settings["model"]),

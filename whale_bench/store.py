@@ -21,7 +21,7 @@ import hashlib
 import os
 import tomllib
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -171,20 +171,21 @@ class RunStore:
         Raises:
             UsageError: a file cannot be read, or holds a rollout of another run.
         """
-        return self._read(Rollout)
+        return _once(self._read(Rollout))
 
-    def outcomes(self, new: Callable[[str], bool] | None = None) -> Iterator[Outcome]:
-        """The outcome of every rollout once; decodes no more of a line than that.
-
-        `new` is asked whether a key stands there for the first time, where the caller remembers them in less
-        memory than all of them take.
-        """
+    def outcomes(self) -> Iterator[Outcome]:
+        """The outcome of every rollout once, for who keeps them; decodes no more of a line than that."""
         reader = OutcomeReader()
-        return (reader.outcome(line) for line in self._read(SkimmedLine, new))
+        return (reader.outcome(line) for line in _once(self.skimmed()))
 
-    def _read(self, kind: type[_Row], new: Callable[[str], bool] | None = None) -> Iterator[_Row]:
+    def skimmed(self) -> Iterator[SkimmedLine]:
+        """What an outcome is made of, of every line, for who keeps none and knows which keys were there: to
+        remember them all would take memory.
+        """
+        return self._read(SkimmedLine)
+
+    def _read(self, kind: type[_Row]) -> Iterator[_Row]:
         decoder = msgspec.json.Decoder(kind)
-        new = new or _unseen()
         for part in self.parts():
             for number, line in enumerate(lines_of(part), start=1):
                 try:
@@ -196,22 +197,21 @@ class RunStore:
                         stacklevel=2,
                     )
                     continue
-                self.check_belongs(row, f"{part}:{number}")
-                if new(row.key):
-                    yield row
+                self.check_belongs(row, part, number)
+                yield row
 
-    def check_belongs(self, row: Any, place: str) -> None:
+    def check_belongs(self, row: Any, part: Path, number: int) -> None:
         """Whether a line, with the fields that all lines of a run share, is one of this run.
 
         Raises:
-            UsageError: it is not; names its `place`.
+            UsageError: it is not; names its file and its number there, from 1.
         """
         if (row.domain, row.seed, row.weights_id, row.harness_id) == self._of_the_run:
             return
         for name in _OF_THE_RUN:
             if name in self.settings and getattr(row, name) != self.settings[name]:
                 raise UsageError(
-                    f"{place}: rollout {row.key!r} is of another run: its {name} is "
+                    f"{part}:{number}: rollout {row.key!r} is of another run: its {name} is "
                     f"{getattr(row, name)!r}, that of run.toml is {self.settings[name]!r}"
                 )
 
@@ -259,16 +259,13 @@ def settings_id(settings: Mapping[str, Any], addresses: Sequence[str] = ADDRESSE
     return f"sha256:{hashlib.sha256(msgspec.json.encode(kept, order='sorted')).hexdigest()}"
 
 
-def _unseen() -> Callable[[str], bool]:
-    """Whether a key is given for the first time."""
+def _once(rows: Iterable[_Row]) -> Iterator[_Row]:
+    """The first row of each key."""
     seen: set[str] = set()
-
-    def unseen(key: str) -> bool:
-        known = key in seen
-        seen.add(key)
-        return not known
-
-    return unseen
+    for row in rows:
+        if row.key not in seen:
+            seen.add(row.key)
+            yield row
 
 
 def lines_of(part: Path) -> Iterator[bytes]:

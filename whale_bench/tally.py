@@ -13,11 +13,11 @@ Not covered: scores and intervals, see `scoring.py`.
 import math
 from array import array
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
 
 from whale_bench.keys import Keys
-from whale_bench.outcomes import Outcome
+from whale_bench.outcomes import Outcome, SkimmedLine
 
 _MISSING = math.nan
 _SAME, _DIFFERENT = 1, 2
@@ -35,8 +35,9 @@ class Sum:
 
     def add(self, value: float) -> None:
         self.count += 1
-        if value % 1 == 0:
-            self._whole += int(value)
+        whole = int(value)
+        if whole == value:
+            self._whole += whole
         else:
             self._parts += Fraction(value)
 
@@ -81,11 +82,11 @@ class Tally:
         """Hash of the first sampled texts of an example."""
         self._alike = bytearray(len(keys.examples))
 
-    def add(self, outcome: Outcome) -> None:
-        """Counts a rollout; one of another run, or that was counted before, is left out."""
+    def add(self, outcome: Outcome | SkimmedLine) -> bool:
+        """Counts a rollout; False of one of another run, or that was counted before, which is left out."""
         place = self.keys.place(outcome.key)
         if place is None or not math.isnan(self._rewards[place]):
-            return
+            return False
         verdict, example = outcome.verdict, place // self.keys.k
         self.rollouts += 1
         self._rewards[place] = verdict.reward
@@ -101,14 +102,17 @@ class Tally:
         self.prompt_tokens = _plus(self.prompt_tokens, outcome.prompt_tokens)
         self.sampled_tokens = _plus(self.sampled_tokens, outcome.sampled_tokens)
         self.stop_conditions[outcome.stop_condition] += 1
+        metrics = self.metrics
         for name, value in outcome.metrics.items():
-            if name not in self.metrics:
-                self.metrics[name] = Sum()
-            self.metrics[name].add(value)
-        if not self._alike[example]:
+            if name not in metrics:
+                metrics[name] = Sum()
+            metrics[name].add(value)
+        alike = self._alike[example]
+        if not alike:
             self._texts[example], self._alike[example] = outcome.texts, _SAME
-        elif self._texts[example] != outcome.texts:
+        elif alike == _SAME and self._texts[example] != outcome.texts:
             self._alike[example] = _DIFFERENT
+        return True
 
     def __contains__(self, key: str) -> bool:
         place = self.keys.place(key)
@@ -119,9 +123,9 @@ class Tally:
         """The mean reward of the finished rollouts; None without any."""
         return self._sum.mean if self.rollouts else None
 
-    def missing(self) -> list[str]:
-        """Keys of the rollouts that are not there."""
-        return [key for key in self.keys if key not in self]
+    def missing(self) -> Iterator[str]:
+        """Keys of the rollouts that are not there; of those added meanwhile, only what it has come to."""
+        return (key for key, reward in zip(self.keys, self._rewards, strict=True) if math.isnan(reward))
 
     def rewards(self) -> list[list[float]]:
         """Of the finished rollouts of each example, in the order of the keys."""

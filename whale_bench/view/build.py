@@ -238,7 +238,7 @@ def _lines(store: RunStore, progress: Progress | None) -> Iterator[tuple[_Line |
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 yield None, place
                 continue
-            store.check_belongs(row, f"{part}:{count}")
+            store.check_belongs(row, part, count)
             yield row, place
             if progress and count % 500 == 0:
                 progress(done + start, total)
