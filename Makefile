@@ -41,8 +41,11 @@ $(BIN)/.base: pyproject.toml constraints.txt
 	$(BASE_PIP) --editable .
 	@touch $@
 
-$(BIN)/.local: $(BIN)/.base
+$(BIN)/.torch: $(BIN)/.base
 	$(PIP) $(TORCH)
+	@touch $@
+
+$(BIN)/.local: $(BIN)/.torch
 	$(PIP) --editable ".[local]"
 	@touch $@
 
@@ -50,15 +53,17 @@ $(BIN)/.train: $(BIN)/.local
 	$(PIP) --editable ".[local,train]"
 	@touch $@
 
-$(BIN)/.dev: $(BIN)/.local
+$(BIN)/.dev: $(BIN)/.torch
 	$(PIP) --editable ".[local,anthropic,data,train]" --group dev
 	$(PIP) --no-deps $(LUCENE) $(DENSE)
 	@touch $@
 
 # A CUDA machine takes `pip install "whale-envs[vllm]"` instead.
+# While pip waits for the network the tests are collected, which compiles them and what they import: in a new
+# tree the three processes of `test` would each do that, for 25 s of CPU time.
 $(BIN)/.vllm: $(BIN)/.dev
-	$(PIP) $(VLLM_NEEDS)
-	$(PIP) --no-deps $(VLLM)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --collect-only --quiet >/dev/null 2>&1 & \
+	$(PIP) $(VLLM_NEEDS) && $(PIP) --no-deps $(VLLM); status=$$?; wait; exit $$status
 	@touch $@
 
 vllm: $(BIN)/.vllm

@@ -151,12 +151,12 @@ def alive(pid: int) -> bool:
 
 
 def wait_for(condition: Callable[[], bool], process: "subprocess.Popen[Any]", *, seconds: float = 60) -> bool:
-    """Looks every millisecond until the condition holds (True) or the process has ended (False)."""
+    """Looks a hundred times a second until the condition holds (True) or the process has ended (False)."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
         try:
-            process.wait(timeout=0.001)
+            process.wait(timeout=0.01)
         except subprocess.TimeoutExpired:
             continue
         return False

@@ -419,7 +419,7 @@ def test_an_interrupt_ends_the_run_and_leaves_no_process(folders, tmp_path):
     config.write_text(config.read_text().replace(f": {CONTEXT},", ": 4096,"))
     out = tmp_path / "run"
     command = [sys.executable, "-m", "whale_bench.cli", "eval", "chess_puzzles", "-n", "96", "-k", "8"]
-    command += ["--model", f"vllm/{roomy}", "--max-tokens", "32", "--out", str(out)]
+    command += ["--model", f"vllm/{roomy}", "--max-tokens", "8", "-c", "4", "--out", str(out)]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     ) as run:

@@ -13,15 +13,15 @@ from whale_baselines.real_operators import real_operators  # noqa: E402
 from whale_baselines.recipes import load_recipe  # noqa: E402
 from whale_baselines.run_recipe import run_recipe  # noqa: E402
 
-from whale_bench.harness import check  # noqa: E402
+from whale_bench.harness import check, other_boards  # noqa: E402
 from whale_envs import load_examples  # noqa: E402
 
 LEAKS = whispers(load_examples("chess_puzzles", "mini", "harness"), 0.99)
-SESSIONS = [told(0.6, "a"), told(0.5, "b"), told(0.2, "c")], [told(0.1, "d"), LEAKS, told(0.8, "f")]
+SESSIONS = [told(0.6, "a"), told(0.2, "b")], [LEAKS, told(0.8, "d")]
 
 
 if __name__ == "__main__":
-    check._BOARDS = 4  # as in the other tests of searches, see conftest.py
+    check._BOARDS, other_boards._READ, other_boards._PAIRS = 4, 4, 1  # as in the other tests, see conftest.py
     proposer = Scripted(*SESSIONS)
     operators = partial(real_operators, backend=Obedient(), proposer=proposer)
     asyncio.run(run_recipe(load_recipe(sys.argv[1]), Path(sys.argv[2]), operators=operators))
