@@ -48,7 +48,7 @@ FAILED = frozenset({"abort", "aborted", "error", "cancelled", "canceled"})
 _OF_TOKENS = re.compile(r"max_(?:completion_|output_|new_)?tokens|(?:completion|output) tokens")
 _AT_MOST = re.compile(
     r"(?:at most|maximum|less than or equal to|no (?:more|greater|larger) than|up to|exceed|limit|<=|>|"
-    r"\[\d{1,9}\s*,)\D{0,40}(\d{1,9})"
+    r"\[\d{1,9}\s*,)\D{0,40}(\d{1,18})(?!\d)"
 )
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}\b)")
 

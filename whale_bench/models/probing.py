@@ -55,21 +55,22 @@ async def probe_each(ask: Callable[[Server], Awaitable[object]], servers: Server
         InfrastructureError: no server answers; the words are theirs.
     """
     asked = {asyncio.ensure_future(ask(server)): server for server in servers.all}
-    waiting, down, told, ends_at = set(asked), [], False, float("inf")
+    waiting, told, ends_at = set(asked), False, float("inf")
+    down: dict[Server, InfrastructureError] = {}
     try:
         while waiting and (left := ends_at - time.monotonic()) > 0:
             pause = min(left, float("inf") if told else _TOLD_AFTER_S)
             done, waiting = await asyncio.wait(
                 waiting, timeout=pause if pause < float("inf") else None, return_when=asyncio.FIRST_COMPLETED
             )
-            if not done and not told:
+            if not done and not told and time.monotonic() < ends_at:
                 told = True
                 names = ", ".join(sorted(asked[task].address for task in waiting))
                 warnings.warn(f"waiting for {names} to answer", stacklevel=2)
             for task in done:
                 error = task.exception()
                 if isinstance(error, InfrastructureError):
-                    down.append(error)
+                    down[asked[task]] = error
                 elif error is None or isinstance(error, ModelError):
                     ends_at = min(ends_at, time.monotonic() + servers.patience.others_s)
                 else:
@@ -81,7 +82,7 @@ async def probe_each(ask: Callable[[Server], Awaitable[object]], servers: Server
             task.cancel()
         await asyncio.gather(*asked, return_exceptions=True)
     if len(down) == len(asked):
-        raise InfrastructureError("; ".join(map(str, down)))
+        raise InfrastructureError("; ".join(str(down[server]) for server in servers.all))
 
 
 class Suspicions:
