@@ -482,7 +482,7 @@ async def test_a_server_that_refuses_max_tokens_is_told_the_newer_name(words: st
 async def test_a_server_that_takes_no_bound_at_all_is_not_asked_for_ever() -> None:
     refuse: Script = lambda p, n: Answer(400, f"unsupported: {[k for k in p if 'max_' in k]}")  # noqa: E731
     _, server = await failure(refuse, UsageError)
-    assert len(server.requests) == 3  # with either name, and without token ids
+    assert len(server.requests) == 2  # with either name
 
 
 async def test_the_newer_name_is_left_out_too_where_the_prompt_leaves_less_room() -> None:

@@ -58,6 +58,8 @@ _CHOSEN = (
 )
 """Of settings that change what is asked: a word in refusals, its name, and what sets it."""
 
+_UNNAMED = "the request"
+
 _MAY_BE_THE_CHATS = (400, 422)
 """Statuses by which a server refuses a request for what it says."""
 
@@ -264,8 +266,9 @@ class OpenAIBackend(Backend):
         if "max_tokens" in payload and (unknown or "max_completion_tokens" in low):
             self._limit = "max_completion_tokens"
             return True
-        for name in ("stop", "return_token_ids") if self._has_ids is None else ():
-            if name in payload:  # perhaps it does not say what it minds
+        for name in ("stop", "return_token_ids"):
+            # perhaps it does not say what it minds
+            if name in payload and self._has_ids is None and self._named(low, payload) == _UNNAMED:
                 self._drop(name)
                 return True
         return False
@@ -276,7 +279,7 @@ class OpenAIBackend(Backend):
             if name in payload and sign in low:
                 told = "native tools" if name == "tools" else f"{name} = {payload[name]!r}"
                 return f"{told} ({option if self.named_by == '--model' else self.named_by})"
-        return "the request"
+        return _UNNAMED
 
     def _shorter(self, request: Request, words: str) -> Request:
         """What to ask instead of a request that does not fit into the model's context."""

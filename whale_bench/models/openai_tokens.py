@@ -135,7 +135,7 @@ class OpenAITokens(OpenAIBackend, TokenBackend):
         choice = completion.choices[0]
         if broke_off(choice.finish_reason):
             return None
-        ids = tuple(choice.token_ids)
+        ids, self._has_ids = tuple(choice.token_ids), True
         return Generation(
             text="",  # `_ask`, which has the prompt, reads it
             raw_text=self.decode(ids),
