@@ -26,7 +26,7 @@ from whale_bench.progress import Progress
 from whale_bench.records import Rollout
 from whale_bench.task import Agent, Task, env_options
 from whale_bench.turns import play, play_own
-from whale_envs import RolloutError, get_domain, make_env
+from whale_envs import RolloutError, make_env
 from whale_envs.core import Example
 from whale_envs.errors import InfrastructureError
 from whale_envs.seeding import derive_seed
@@ -67,8 +67,6 @@ async def rollout(
     given = {**agent.env_options(task.domain), **task.resources}
     env = make_env(task.domain, examples=task.examples, profile=task.profile, **given)
     opening, _ = env.reset(options={"example_id": example.id})
-    domain = get_domain(task.domain)
-    budget = domain.token_budget if task.token_budget is None else task.token_budget
     view = View(
         domain=task.domain,
         opening=opening,
@@ -76,7 +74,7 @@ async def rollout(
         max_turns=env.max_turns,
         seed=derive_seed("harness", seed, example.id, sample),
     )
-    now = Progress(env, view, budget, own=isinstance(agent, OwnAgent))
+    now = Progress(env, view, task.budget, own=isinstance(agent, OwnAgent))
     error = ""
     try:
         if isinstance(agent, OwnAgent):

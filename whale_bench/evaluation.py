@@ -108,7 +108,7 @@ async def evaluate(
         settings = resolve(plan, task, agent)
         fresh = store is None
         if store is None:
-            await agent.probe()  # before there is a folder
+            await _probe(agent, task)  # before there is a folder
             store = RunStore.create(folder, settings, agent.source)
         else:
             check_same(store.settings, settings, folder)
@@ -155,7 +155,7 @@ async def _run(
     earlier = _earlier(store, tally, groups)
     missing = tally.rollouts < len(keys)
     if missing and not probed:
-        await agent.probe()
+        await _probe(agent, task)
     if agent.source is not None:
         store.write_harness(agent.source)  # a kill may have come before `create` did
     with Ledger(account) as ledger:
@@ -182,6 +182,10 @@ async def _run(
     )
     store.write_summary(summary)
     return summary, tally
+
+
+async def _probe(agent: Agent | OwnAgent, task: Task) -> None:
+    await (agent.probe(task) if isinstance(agent, Agent) else agent.probe())
 
 
 class _Earlier(NamedTuple):

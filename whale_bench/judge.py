@@ -85,6 +85,7 @@ class LLMJudge:
         if backend.fixture:
             raise UsageError(f"a judge needs a model of its own, got the fixture {backend.name!r}")
         self.name = backend.name
+        backend.named_by = "--judge"
         self._backend, self._path, self._pause = backend, path, pause_seconds
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._asking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -117,7 +118,7 @@ class LLMJudge:
 
     async def probe(self) -> None:
         """Finds out before any rollout whether the judge can be had at all; raises as its backend does."""
-        await self._backend.probe()
+        await self._backend.probe(_request())
 
     async def judge(self, question: str, golds: Sequence[str], answer: str) -> Judgement:
         """The judgement on an answer.
@@ -143,11 +144,7 @@ class LLMJudge:
 
     async def _ask(self, fields: str, key: str) -> Judgement:
         failure: InfrastructureError | None = None
-        request = Request(
-            messages=(Message("system", RUBRIC), Message("user", fields)),
-            sampling=Sampling(temperature=0.0, top_p=1.0, top_k=0),
-            max_tokens=MOST_TOKENS,
-        )
+        request = _request(Message("system", RUBRIC), Message("user", fields))
         calls = prompt = sampled = 0
         for attempt in range(ATTEMPTS):
             if attempt:
@@ -202,3 +199,7 @@ class LLMJudge:
         if self._db is not None:
             self._db.close()
             self._db = None
+
+
+def _request(*messages: Message) -> Request:
+    return Request(messages, sampling=Sampling(temperature=0.0, top_p=1.0, top_k=0), max_tokens=MOST_TOKENS)

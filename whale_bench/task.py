@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from whale_bench.harness.host import HarnessHost
-from whale_bench.models.base import Backend, Sampling
+from whale_bench.models.base import Backend, Request, Sampling
 from whale_envs import ExampleSet, UnknownNameError, get_domain
 from whale_envs.core import Profile
 
@@ -32,6 +32,11 @@ class Task:
     resources: Mapping[str, Any] = field(default_factory=dict)
     """What all rollouts share and the environment takes as options, such as an interpreter; before the
     harness's options of the same name."""
+
+    @property
+    def budget(self) -> int | None:
+        """Most sampled tokens of a rollout; None where it has no bound."""
+        return get_domain(self.domain).token_budget if self.token_budget is None else self.token_budget
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +70,21 @@ class Agent:
     def env_options(self, domain: str) -> dict[str, int]:
         return env_options(domain, self.harness)
 
-    async def probe(self) -> None:
-        """Finds out before any rollout whether the model can be had at all."""
-        await self.backend.probe()
+    @property
+    def tools(self) -> tuple[dict[str, Any], ...]:
+        """Schemas that are sent with every request: those of a harness in native tool mode."""
+        settings = self.harness.settings
+        return tuple(settings.tools) if settings.tool_mode == "native" else ()
+
+    def max_tokens(self, task: Task, left: int | None) -> int | None:
+        """Most tokens of a turn with so many left in the rollout's budget."""
+        given = [cap for cap in (self.harness.settings.max_tokens, task.max_tokens, left) if cap is not None]
+        return max(1, min(given)) if given else None
+
+    async def probe(self, task: Task) -> None:
+        """Finds out before any rollout whether the model can be had at all, asked as in the first turn."""
+        most = self.max_tokens(task, task.budget)
+        await self.backend.probe(Request((), self.tools, self.sampling, most))
 
     def seconds(self) -> dict[str, float]:
         return self.backend.seconds()

@@ -46,9 +46,9 @@ async def play(
         assert isinstance(decision, Ask)
         request = Request(
             messages=to_messages(decision.messages),
-            tools=tuple(agent.harness.settings.tools) if agent.harness.settings.tool_mode == "native" else (),
+            tools=agent.tools,
             sampling=agent.sampling,
-            max_tokens=_least(agent.harness.settings.max_tokens, task.max_tokens, left),
+            max_tokens=agent.max_tokens(task, left),
             seed=derive_seed("sample", seed, example.id, sample, len(now.segments)),
             host=now.env if agent.backend.fixture else None,
         )
@@ -118,8 +118,3 @@ async def _act(agent: Agent, now: Progress, generation: Generation) -> Verdict |
     view.observation = observation
     view.turns += (Turn(reply, decision.action, observation, info["feedback"], info["event"]),)
     return None
-
-
-def _least(*caps: int | None) -> int | None:
-    given = [cap for cap in caps if cap is not None]
-    return max(1, min(given)) if given else None

@@ -88,13 +88,13 @@ async def real_operators(
         served = backend
         if served is None:
             served = await stack.enter_async_context(_backend(plan, trainer, together))
-        await served.probe()
         resources = await open_resources(plan, stack)
         limits = (plan.profile, plan.max_tokens, plan.token_budget, resources)
         tasks = {split: Task(plan.domain, found, *limits) for split, found in examples.items()}
         async with AsyncExitStack() as briefly:
             agent = await open_agent(plan, served, briefly)
             assert isinstance(agent, Agent)
+            await agent.probe(next(iter(tasks.values())))
             settings = _settings(plan, tasks, agent)
             source, bounds = clean(agent.source), agent.harness.settings
         explanation: Mapping[str, Any] = {}

@@ -8,6 +8,8 @@ from typing import Any
 
 from aiohttp import web
 
+from whale_bench.models.probing import ONE_WORD
+
 Script = Callable[[dict[str, Any], int], Any]
 """(request's payload, number of the request from 0) -> text, a body as dict, bytes, an `Answer`, HANG_UP,
 SILENCE, `Trickle` or `Stream`."""
@@ -51,8 +53,8 @@ def completion(message: Any, finish: Any = "stop", usage: Any = None) -> dict[st
 
 def is_probe(payload: dict[str, Any]) -> bool:
     """Whether a request is what a run, or a proxy, asks before the first rollout."""
-    hi = [{"role": "user", "content": "Hi"}]
-    return payload == {} or (payload.get("messages") == hi and payload.get("seed") == 0)
+    word = [{"role": m.role, "content": m.content} for m in ONE_WORD]
+    return payload == {} or payload.get("messages") == word
 
 
 class Server:

@@ -13,6 +13,8 @@ from typing import Any
 
 from aiohttp import web
 
+from whale_bench.models.probing import ONE_WORD
+
 Script = Callable[[dict[str, Any], int], Any]
 """(request's payload, number of the request from 0) -> text, a `message`, bytes, an `Answer`, HANG_UP,
 SILENCE or a `Stream`."""
@@ -96,12 +98,12 @@ def _pieces(block: dict[str, Any], n: int) -> tuple[dict[str, Any], list[dict[st
 
 def is_probe(payload: dict[str, Any]) -> bool:
     """Whether a request is what a run asks before it begins."""
-    return bool(payload.get("max_tokens") == 1)
+    return ONE_WORD[0].content in str(payload["messages"])
 
 
 class Server:
-    def __init__(self, script: Script) -> None:
-        self.script = script
+    def __init__(self, script: Script, probe: Script) -> None:
+        self.script, self.probe = script, probe
         self.requests: list[dict[str, Any]] = []
         self.headers: list[Mapping[str, str]] = []
         self.probes = 0
@@ -113,11 +115,12 @@ class Server:
         broken = fault(payload)
         if is_probe(payload):
             self.probes += 1
-            return await self._stream(request, Stream(events_of(message("yes"))))
-        number = len(self.requests)
-        self.requests.append(payload)
-        self.headers.append(request.headers)
-        found = Answer(400, broken, "invalid_request_error") if broken else self.script(payload, number)
+            found = self.probe(payload, self.probes - 1)
+        else:
+            number = len(self.requests)
+            self.requests.append(payload)
+            self.headers.append(request.headers)
+            found = Answer(400, broken, "invalid_request_error") if broken else self.script(payload, number)
         if found is HANG_UP:
             assert request.transport is not None
             request.transport.abort()
@@ -174,9 +177,9 @@ def fault(payload: dict[str, Any]) -> str:
 
 
 @asynccontextmanager
-async def serve(script: Script) -> AsyncIterator[Server]:
-    """The server, with `url`, while the context lasts."""
-    server = Server(script)
+async def serve(script: Script, *, probe: Script = lambda p, n: "yes") -> AsyncIterator[Server]:
+    """The server, with `url`, while the context lasts; `probe` answers what comes before a run."""
+    server = Server(script, probe)
     app = web.Application()
     app.router.add_post("/v1/messages", server.answer)
     runner = web.AppRunner(app)

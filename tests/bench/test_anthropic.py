@@ -522,11 +522,46 @@ async def test_a_refused_key_or_name_is_misuse_at_first_and_the_servers_later(
     assert words in str(error)
     assert "no such luck" in str(error)
     assert len(server.requests) == 1
-    script: Script = lambda p, n: Answer(status, "no such luck", kind) if n else "yes"  # noqa: E731
-    async with serve(script) as server, client(server) as backend:
+    refuse: Script = lambda p, n: Answer(status, "no such luck", kind)  # noqa: E731
+    script: Script = lambda p, n: refuse(p, n) if n else "yes"  # noqa: E731
+    async with serve(script, probe=refuse) as server, client(server) as backend:
         await backend.generate(HI)
         with pytest.raises(InfrastructureError, match="no such luck"):
             await backend.generate(HI)
+
+
+async def test_a_chat_that_is_refused_by_a_server_that_takes_others_ends_its_rollout(
+    tmp_path: Path, quick: None
+) -> None:
+    odd = Answer(400, "odd", "invalid_request_error")
+    async with serve(lambda p, n: odd) as server:
+        plan = EvalPlan(domain="chess_puzzles", model="anthropic/m", base_url=server.url, n=4, k=4)
+        summary = await evaluate(plan, tmp_path / "run")
+    assert (summary.complete, summary.stop_conditions) == (True, {"chat_template": 16})
+    assert (len(server.requests), server.probes) == (16, 2)
+
+
+async def test_a_probe_asks_as_the_first_turn_does_and_finds_the_most_tokens(
+    tmp_path: Path, quick: None
+) -> None:
+    probes = []
+
+    def probe(payload: dict[str, Any], n: int) -> Any:
+        probes.append(payload)
+        sent = payload["max_tokens"]
+        words = f"max_tokens: {sent} > 4096, which is the maximum allowed number of output tokens for m"
+        return Answer(400, words, "invalid_request_error") if sent > 4096 else "yes"
+
+    async with serve(lambda p, n: "hm", probe=probe) as server:
+        plan = EvalPlan(
+            domain="chess_puzzles", model="anthropic/m", base_url=server.url, n=1, k=1, temperature=0.5
+        )
+        summary = await evaluate(plan, tmp_path / "run")
+    assert summary.complete
+    assert [asked["max_tokens"] for asked in probes] == [8129, 4096]
+    assert {asked["temperature"] for asked in probes} == {0.5}
+    assert {asked["max_tokens"] for asked in server.requests} == {4096}
+    assert "the server allows no more than 4096 sampled tokens a turn" in summary.warnings
 
 
 def test_what_can_never_work_is_refused_before_anything_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:

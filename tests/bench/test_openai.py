@@ -356,8 +356,9 @@ async def test_a_refused_key_or_name_is_misuse_at_once(status: int, words: str) 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 422])
 async def test_a_refusal_after_an_answer_is_the_servers(status: int) -> None:
+    refuse: Script = lambda p, n: Answer(status, "no such luck")  # noqa: E731
     async with (
-        serve(lambda p, n: Answer(status, "no such luck") if n else "yes") as server,
+        serve(lambda p, n: refuse(p, n) if n else "yes", probe=refuse) as server,
         OpenAIBackend("m", base_url=server.url, patience=AT_ONCE) as backend,
     ):
         await backend.generate(HI)
@@ -481,7 +482,7 @@ async def test_a_server_that_refuses_max_tokens_is_told_the_newer_name(words: st
 async def test_a_server_that_takes_no_bound_at_all_is_not_asked_for_ever() -> None:
     refuse: Script = lambda p, n: Answer(400, f"unsupported: {[k for k in p if 'max_' in k]}")  # noqa: E731
     _, server = await failure(refuse, UsageError)
-    assert len(server.requests) == 3  # with either name, and without token ids
+    assert len(server.requests) == 2  # with either name
 
 
 async def test_the_newer_name_is_left_out_too_where_the_prompt_leaves_less_room() -> None:
@@ -497,7 +498,9 @@ async def test_the_newer_name_is_left_out_too_where_the_prompt_leaves_less_room(
 async def test_an_unknown_refusal_is_misuse_at_first_and_the_servers_later() -> None:
     await failure(lambda p, n: Answer(422, "temperature must be 0"), UsageError)
     async with (
-        serve(lambda p, n: Answer(422, "odd") if n else "yes") as server,
+        serve(
+            lambda p, n: Answer(422, "odd") if n else "yes", probe=lambda p, n: Answer(422, "odd")
+        ) as server,
         OpenAIBackend("m", base_url=server.url, patience=AT_ONCE) as backend,
     ):
         await backend.generate(HI)
@@ -688,7 +691,7 @@ async def test_a_wrong_setting_is_found_by_one_probe_and_makes_no_folder(
         with pytest.raises(UsageError, match=words):
             await evaluate(plan, tmp_path / "a")
     assert server.requests == []
-    assert len(server.probes) <= 2  # once more without token ids where nobody says what is wrong
+    assert len(server.probes) <= 3  # again without stop and token ids where nobody says what is wrong
     assert not (tmp_path / "a").exists()
 
 

@@ -13,6 +13,7 @@ from tiny_model import write_folder
 from whale_bench import EvalPlan, Generation, Request, evaluate, training_sequences
 from whale_bench.models import Message, load_backend
 from whale_bench.models.openai_tokens import OpenAITokens
+from whale_bench.models.probing import ONE_WORD
 from whale_bench.store import RunStore
 from whale_envs import InfrastructureError, UsageError
 from whale_envs.errors import ModelError
@@ -140,6 +141,41 @@ async def test_a_server_without_token_ids_is_refused_by_name(folder: Path, answe
     assert "leave out --tokenizer" in await failure(folder, lambda p, n: answer, UsageError)
 
 
+async def test_a_probe_asks_by_ids_and_finds_the_most_tokens(folder: Path) -> None:
+    def script(payload: dict[str, Any], n: int) -> Any:
+        return Answer(400, "max_tokens must be <= 64") if payload["max_tokens"] > 64 else sampled([END])
+
+    for most in (900, None):
+        async with (
+            serve(script) as server,
+            OpenAITokens("m", str(folder), base_url=server.url, patience=AT_ONCE) as backend,
+        ):
+            await backend.probe(Request((), max_tokens=most))
+            await backend.generate(HI)
+        assert [request["max_tokens"] for request in server.requests[1:]] == [64, 7]
+        assert server.requests[1]["prompt"] == list(backend.encode(backend.render(ONE_WORD)))
+        assert ["stop" in request for request in server.requests] == [True, True, False]
+
+
+async def test_ids_that_a_server_never_takes_end_the_rollout(folder: Path) -> None:
+    def script(payload: dict[str, Any], n: int) -> Any:
+        bad = "hello" in backend.decode(tuple(payload["prompt"])) and n
+        return Answer(400, "Token id 9 is out of vocabulary") if bad else sampled([END])
+
+    async with (
+        serve(script) as server,
+        OpenAITokens("m", str(folder), base_url=server.url, patience=AT_ONCE) as backend,
+    ):
+        await backend.generate(HI)
+        with pytest.raises(ModelError, match="chat_template: Token id 9"):
+            await backend.generate(HI)
+
+
+async def test_a_setting_that_is_refused_by_name_is_not_taken_for_token_ids(folder: Path) -> None:
+    refuse: Script = lambda p, n: Answer(400, "temperature has to be 1")  # noqa: E731
+    assert "(--temperature)" in await failure(folder, refuse, UsageError)
+
+
 async def test_what_need_not_be_known_is_left_out(folder: Path) -> None:
     def script(payload: dict[str, Any], n: int) -> Any:
         for name in ("stop_token_ids", "logprobs", "top_k"):
@@ -152,8 +188,12 @@ async def test_what_need_not_be_known_is_left_out(folder: Path) -> None:
     assert backend.warnings() == ["the server refused top_k, so it was not sent"]
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b'{"choices": []}', b"\xff", b"[" * 100_000])
-async def test_an_answer_that_is_no_completion_is_asked_for_again(folder: Path, body: bytes) -> None:
+GARBAGE = [b"", b"[]", b'{"choices": []}', b"\xff", b"[" * 100_000]
+CUT = [sampled([END], "abort"), sampled([END], "error")]
+
+
+@pytest.mark.parametrize("body", [*GARBAGE, *CUT])
+async def test_an_answer_that_is_no_completion_is_asked_for_again(folder: Path, body: Any) -> None:
     generation, server, _ = await ask(folder, lambda p, n: body if n < 2 else sampled([END]))
     assert (generation.sampled_ids, len(server.requests)) == ((END,), 3)
     assert "no completion" in await failure(folder, lambda p, n: body, InfrastructureError)

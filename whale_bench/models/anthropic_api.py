@@ -12,8 +12,9 @@ a stream that breaks off or reports an error, and an answer that is no message, 
 answer. In the end `UnansweredError` (infrastructure) is raised. Tokens that a failed attempt reported are
 counted as lost, whatever the next one comes to. A refused key, model, address or request raises
 `UsageError` until the first answer, and is infrastructure after it. A prompt too long for the model and a
-chat that the API does not take end the rollout (`ModelError`), and so does a refusal (finish reason
-"content_filter").
+chat that the API does not take end the rollout (`ModelError`), and so do a refusal (finish reason
+"content_filter") and a chat that is refused for any other reason by a server that still takes one word with
+the same settings (`probing.py`).
 
 Sampling settings are sent only where they differ from the API's defaults (temperature 1, top_p 1, no
 top_k). Newer models refuse some, or some together: one that is refused is left out from then on, and
@@ -33,25 +34,29 @@ from typing import Any, Self
 
 import msgspec
 
+from whale_bench.models import probing
 from whale_bench.models.anthropic_messages import (
     ThinkingMemory,
+    lose,
+    sum_up,
     to_generation,
     to_messages,
     to_tools,
     to_usage,
 )
+from whale_bench.models.anthropic_refusals import answer_of, is_of_chat, is_too_long, room_of
 from whale_bench.models.base import (
     Backend,
     CostlyRefusalError,
     Generation,
-    Message,
     Request,
     Sampling,
     UnansweredError,
     Usage,
 )
-from whale_bench.models.http_retry import Patience, retry_after
+from whale_bench.models.http_retry import Patience
 from whale_bench.models.openai import is_address
+from whale_bench.models.openai_reply import most_tokens
 from whale_bench.models.server import Answer, Broken, Refusal, Server
 from whale_bench.models.servers import Servers
 from whale_envs.errors import InfrastructureError, ModelError, UsageError
@@ -67,22 +72,6 @@ OPTIONAL = ("top_k", "top_p", "temperature", "cache_control")
 
 PATIENCE = Patience()
 """Of the stalls it bounds silence alone: every reply is streamed, so one that is at work says so."""
-
-_PROBE_ATTEMPTS = 3
-_TOO_LONG = ("prompt is too long", "exceed context limit", "context window", "context length")
-_SHAPE = ("messages.", "messages:", "tool_use", "tool_result", "roles must alternate")
-"""The chat itself is refused: an answer without its call, a call without its answer."""
-
-_STATUS = {
-    "invalid_request_error": 400,
-    "authentication_error": 401,
-    "permission_error": 403,
-    "not_found_error": 404,
-    "request_too_large": 413,
-    "rate_limit_error": 429,
-    "overloaded_error": 529,
-}
-"""HTTP status of an error that comes within a stream, whose own status was 200; all others are 500."""
 
 
 class AnthropicBackend(Backend):
@@ -123,6 +112,7 @@ class AnthropicBackend(Backend):
         self._key = "" if self._servers.all[0].has_user else key
         self._most: int | None = None  # sampled tokens that the server allows
         self._memory = ThinkingMemory()
+        self._suspicions = probing.Suspicions(self._probe)
         self._client: Any = None
         self._errors: tuple[type[Exception], ...] = ()
 
@@ -158,20 +148,17 @@ class AnthropicBackend(Backend):
         held = self._servers.held_back_s
         return {"held back": held} if held else {}
 
-    async def probe(self) -> None:
-        """Asks once for a reply of a token, which is no rollout and in no ledger.
+    async def probe(self, like: Request | None = None) -> None:
+        """Asks once for a word, which is no rollout and in no ledger; see `Backend.probe`.
 
         Raises:
-            UsageError: the key, the model's name or the address is wrong.
+            UsageError: the key, the model's name, the address or a setting is wrong.
             InfrastructureError: the server does not answer.
         """
+        asked = probing.probe_of(like)
         try:
-            await self._answer(
-                Request(messages=(Message("user", "Hi"),), max_tokens=1), attempts=_PROBE_ATTEMPTS
-            )
-        except ModelError:
-            pass
-        except UnansweredError as error:
+            await probing.probe_each(lambda server: self._probe(asked, server), self._servers)
+        except InfrastructureError as error:
             raise InfrastructureError(
                 f"{error} (is {self.address_from} right, and does the server run?)"
             ) from error
@@ -179,25 +166,35 @@ class AnthropicBackend(Backend):
     async def generate(self, request: Request) -> Generation:
         return await self._answer(request)
 
-    async def _answer(self, request: Request, *, attempts: int | None = None) -> Generation:
+    async def _probe(self, request: Request, _server: Server) -> Generation:
+        return await self._answer(request, is_probe=True)
+
+    async def _answer(self, request: Request, *, is_probe: bool = False) -> Generation:
         if self._client is None:
             raise UsageError(f"{self.name} is used inside `async with backend:` only")
-        lost = Usage()
+        lost, asked = Usage(), request
 
         async def send(_server: Server, _stalls: int) -> Generation | Answer | Broken:
             nonlocal lost
             found, spent = await self._attempt(payload)
-            lost = _lose(lost, spent)
+            lost = lose(lost, spent)
             return found
 
         try:
             while True:
                 payload = self._payload(request)
-                found = await self._servers.ask(send, attempts=attempts)
+                found = await self._servers.ask(send, attempts=probing.ATTEMPTS if is_probe else None)
                 if isinstance(found, Generation):
-                    return msgspec.structs.replace(found, usage=_sum(found.usage, lost))
-                # asked again at once, with less: each time for another reason
-                request = self._without_refused(request, payload, found)
+                    self._suspicions.took(request.tools)
+                    return msgspec.structs.replace(found, usage=sum_up(found.usage, lost))
+                try:
+                    # asked again at once, with less: each time for another reason
+                    request = self._without_refused(request, payload, found)
+                except InfrastructureError as error:
+                    cleared = self._suspicions.cleared
+                    if is_probe or found.status != 400 or not await cleared(asked, self._servers.all[0]):
+                        raise
+                    raise ModelError("chat_template", found.body.decode()) from error
         except ModelError as error:
             if lost == Usage():
                 raise
@@ -232,7 +229,7 @@ class AnthropicBackend(Backend):
             timed_out = isinstance(error, self._timeouts) and not unconnected
             problem = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
             if isinstance(error, self._status_error):
-                refused = _refused(error)
+                refused = answer_of(error)
                 status, words = refused.status, refused.body.decode()
                 if message is None:
                     return refused, Usage()
@@ -287,14 +284,13 @@ class AnthropicBackend(Backend):
                 f"{self.base_url} has no model {self._model!r}, or is no such server "
                 f"({self.address_from}): {words}"
             )
-        if status == 413 or any(sign in low for sign in _TOO_LONG):
-            left = _room(low)
+        if is_too_long(status, low):
+            left = room_of(low)
             if left is None or not 0 < left < payload["max_tokens"]:
                 raise ModelError("context_length", words)
             return msgspec.structs.replace(request, max_tokens=left)
-        most = re.search(r"max_tokens\D{0,20}(\d+) > (\d+)", low)
-        if most and 0 < int(most[2]) < payload["max_tokens"]:
-            self._most = int(most[2])
+        if (most := most_tokens(low, payload["max_tokens"])) is not None:
+            self._most = most
             return request
         for name in OPTIONAL:
             # by what this request held, for others in flight may have been refused before it
@@ -302,47 +298,6 @@ class AnthropicBackend(Backend):
             if sent and re.search(rf"\b{name}\b", low):
                 self.dropped.add(name)
                 return request
-        if any(sign in low for sign in _SHAPE):
+        if is_of_chat(low):
             raise ModelError("chat_template", words)
         raise refused(f"{self.base_url} refused the request (HTTP {status}): {words}")
-
-
-def _refused(error: Any) -> Answer:
-    """The SDK's error for an answer that is one, or for an error within a stream; the body is its words."""
-    status, headers = error.status_code, error.response.headers
-    if status < 400:
-        status = _STATUS.get(str(error.type), 500)
-    words = " ".join(str(error.api_message or error.message).split())[:300]
-    final = headers.get("x-should-retry") == "false"
-    return Answer(status, words.encode("utf-8", "replace"), retry_after(headers), final)
-
-
-def _room(words: str) -> int | None:
-    """Tokens that a prompt leaves: "input length and `max_tokens` exceed context limit: 9 + 5 > 10"."""
-    told = re.search(r"(\d+) \+ \d+ > (\d+)", words)
-    return int(told[2]) - int(told[1]) if told else None
-
-
-def _lose(lost: Usage, usage: Usage) -> Usage:
-    """What was lost so far and a failed attempt."""
-    return Usage(
-        cache_read_tokens=_plus(lost.cache_read_tokens, usage.cache_read_tokens),
-        cache_write_tokens=_plus(lost.cache_write_tokens, usage.cache_write_tokens),
-        lost_prompt_tokens=lost.lost_prompt_tokens + (usage.prompt_tokens or 0),
-        lost_sampled_tokens=lost.lost_sampled_tokens + (usage.sampled_tokens or 0),
-    )
-
-
-def _sum(usage: Usage, lost: Usage) -> Usage:
-    """The last attempt's tokens, with those lost before it; cache counts are of all attempts."""
-    return msgspec.structs.replace(
-        lost,
-        prompt_tokens=usage.prompt_tokens,
-        sampled_tokens=usage.sampled_tokens,
-        cache_read_tokens=_plus(lost.cache_read_tokens, usage.cache_read_tokens),
-        cache_write_tokens=_plus(lost.cache_write_tokens, usage.cache_write_tokens),
-    )
-
-
-def _plus(a: int | None, b: int | None) -> int | None:
-    return b if a is None else a + (b or 0)

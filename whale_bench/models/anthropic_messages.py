@@ -169,6 +169,27 @@ def to_usage(message: Any) -> Usage:
     return Usage(prompt, sampled, cache_read_tokens=read, cache_write_tokens=write)
 
 
+def lose(lost: Usage, usage: Usage) -> Usage:
+    """What was lost so far and a failed attempt."""
+    return Usage(
+        cache_read_tokens=_plus(lost.cache_read_tokens, usage.cache_read_tokens),
+        cache_write_tokens=_plus(lost.cache_write_tokens, usage.cache_write_tokens),
+        lost_prompt_tokens=lost.lost_prompt_tokens + (usage.prompt_tokens or 0),
+        lost_sampled_tokens=lost.lost_sampled_tokens + (usage.sampled_tokens or 0),
+    )
+
+
+def sum_up(usage: Usage, lost: Usage) -> Usage:
+    """The last attempt's tokens, with those lost before it; cache counts are of all attempts."""
+    return msgspec.structs.replace(
+        lost,
+        prompt_tokens=usage.prompt_tokens,
+        sampled_tokens=usage.sampled_tokens,
+        cache_read_tokens=_plus(lost.cache_read_tokens, usage.cache_read_tokens),
+        cache_write_tokens=_plus(lost.cache_write_tokens, usage.cache_write_tokens),
+    )
+
+
 def _user_blocks(message: Message) -> list[Block]:
     if message.role != "tool":
         return _text_block(message.content)
@@ -210,3 +231,7 @@ def _count(value: Any) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < _MOST_TOKENS:
         return None
     return value
+
+
+def _plus(a: int | None, b: int | None) -> int | None:
+    return b if a is None else a + (b or 0)

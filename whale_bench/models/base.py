@@ -131,6 +131,8 @@ class Backend(abc.ABC):
     """Rollouts in flight that suit this backend."""
     address_from: str = "--base-url"
     """The option or variable that a server's address came from, for messages about a wrong one."""
+    named_by: str = "--model"
+    """The option that names the model; where it is another, that one chooses the sampling, too."""
 
     def check_sampling(self, sampling: Sampling) -> None:  # noqa: B027  # most take any
         """Refuses what the model's server can never take.
@@ -149,11 +151,15 @@ class Backend(abc.ABC):
             UsageError: the settings can never work.
         """
 
-    async def probe(self) -> None:  # noqa: B027  # most backends cannot be reached wrongly
+    async def probe(self, like: Request | None = None) -> None:  # noqa: B027  # most have no server
         """Finds out before the first rollout whether the backend can be used at all.
 
+        Args:
+            like: has the sampling, tools and `max_tokens` that will be asked with; the rest of it counts
+                for nothing. None for the defaults.
+
         Raises:
-            UsageError: a setting (key, name, address) can never work; names it.
+            UsageError: a setting (key, name, address, sampling) can never work; names it.
             InfrastructureError: nothing answers.
         """
 

@@ -50,6 +50,8 @@ class Patience:
     """No attempt has stalled before this."""
     stall_paces: float = 3.0
     """How often the slow end of the recent pace fits into the bound."""
+    others_s: float = 30.0
+    """How long servers may take to answer a probe once another has."""
     rest_s: float = 30.0
     """Longest rest of a server that keeps failing, where there are others."""
 

@@ -121,11 +121,12 @@ class HttpServers(Servers):
                 data = await response.read()
                 status, headers = response.status, response.headers
         except self._failures as error:
-            problem = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            words = " ".join(str(error).split())[:300]
+            problem = f"{type(error).__name__}: {words}" if words else type(error).__name__
             unconnected = isinstance(error, self._unreached)
             timed_out = isinstance(error, asyncio.TimeoutError) and not unconnected
             return Broken(problem, timed_out, unconnected=unconnected)
-        if status != 200:
+        if not 200 <= status < 300:
             return Answer(status, data, retry_after(headers))
         generation = read(data)
         if generation is None:

@@ -8,33 +8,35 @@ The key is OPENAI_API_KEY, if set and if the address holds no user name, which g
 Failures that pass are retried, see `servers.py`, and then raise `InfrastructureError`. A refused key,
 model, address or request raises `UsageError`, which stops the run; once a server has answered, it has
 changed its mind and `InfrastructureError` is raised. A prompt too long for the model, a content filter
-and a chat template that does not take the messages end the rollout (`ModelError`).
+and a chat template that does not take the messages end the rollout (`ModelError`), and so does a chat that is
+refused for any other reason by a server that still takes one word with the same settings (`probing.py`).
 
 A server that refuses one of the settings it need not know (`OPTIONAL`) is asked again without it,
-and `warnings` says so. One that refuses `max_tokens` is told the same as `max_completion_tokens`.
+and `warnings` says so. One that refuses `max_tokens` is told the same as `max_completion_tokens`;
+one that names the most it allows is asked for no more from then on, and `warnings` says so.
 One that finds prompt and `max_tokens` together too long is asked again without, which leaves it the
 rest of its context: less than was asked for. Token counts that cannot be true are unknown.
 
 Token ids and log-probabilities are asked for as vLLM takes it (`return_token_ids`) and dropped when the
 server refuses or ignores that. Prompts built from token ids go another way, see `openai_tokens.py`.
 
-`probe` asks every server for one short reply, which is no rollout and in no ledger.
+`probe` asks every server for one word with the run's settings, which is no rollout and in no ledger.
 
 Not covered: native tool calls sent as text.
 """
 
-import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 from urllib.parse import urlsplit
 
 import msgspec
 
-from whale_bench.models.base import Backend, Generation, Message, Request
+from whale_bench.models import probing
+from whale_bench.models.base import Backend, Generation, Request
 from whale_bench.models.http_retry import Patience
 from whale_bench.models.http_servers import HttpServers
-from whale_bench.models.openai_reply import ChatReader, message_of, of_template, refused
+from whale_bench.models.openai_reply import ChatReader, message_of, most_tokens, of_template, refused
 from whale_bench.models.server import Refusal, Server
 from whale_envs.errors import InfrastructureError, ModelError, UsageError
 
@@ -43,12 +45,23 @@ PATIENCE = Patience()
 OPTIONAL = ("top_k", "seed", "top_p")
 """Settings that a server may refuse without changing what is asked."""
 
-_EXTRAS = ("return_token_ids", "logprobs", "stop_token_ids")
+_EXTRAS = ("stop", "return_token_ids", "logprobs", "stop_token_ids")
 """Settings that only add to the answer: not worth a warning."""
 
 _UNKNOWN = ("unsupported", "not supported", "unrecognized", "unknown", "unexpected", "not permitted")
-_PROBE = Request((Message("user", "Hi"),), max_tokens=16)
-_PROBE_ATTEMPTS = 3
+_CHOSEN = (
+    ("chat_template", "chat_template_kwargs", "--chat-template-kwargs"),
+    ("temperature", "temperature", "--temperature"),
+    ("max_tokens", "max_tokens", "--max-tokens"),
+    ("max_completion_tokens", "max_completion_tokens", "--max-tokens"),
+    ("tool", "tools", "TOOL_MODE of the harness"),
+)
+"""Of settings that change what is asked: a word in refusals, its name, and what sets it."""
+
+_UNNAMED = "the request"
+
+_MAY_BE_THE_CHATS = (400, 422)
+"""Statuses by which a server refuses a request for what it says."""
 
 
 class OpenAIBackend(Backend):
@@ -88,6 +101,9 @@ class OpenAIBackend(Backend):
         self._servers = HttpServers(urls, patience, lasting=of_template)
         self.base_url = self._servers.addresses
         self._model, self._limit = model, "max_tokens"
+        self._most: int | None = None
+        """Sampled tokens that the server allows, where it has said so."""
+        self._suspicions = probing.Suspicions(self._probe)
         self._reader = ChatReader()
         self._has_ids: bool | None = None
         """Whether the server gives token ids; None until it has answered."""
@@ -102,6 +118,8 @@ class OpenAIBackend(Backend):
     def warnings(self) -> list[str]:
         refused = sorted(self.dropped.difference(_EXTRAS))
         told = [f"the server refused {name}, so it was not sent" for name in refused]
+        if self._most is not None:
+            told.append(f"the server allows no more than {self._most} sampled tokens a turn")
         return told + self._servers.warnings()
 
     def seconds(self) -> dict[str, float]:
@@ -109,45 +127,77 @@ class OpenAIBackend(Backend):
         held = self._servers.held_back_s
         return {"held back": held} if held else {}
 
-    async def probe(self) -> None:
-        """Asks every server once.
+    async def probe(self, like: Request | None = None) -> None:
+        """Asks every server once; see `Backend.probe`.
 
         Raises:
-            UsageError: a server takes the key, the model's name or the settings for wrong.
+            UsageError: a server takes the key, the model's name or a setting for wrong, or is none.
             InfrastructureError: no server answers.
         """
-        asked = (self._ask(_PROBE, only=server, attempts=_PROBE_ATTEMPTS) for server in self._servers.all)
-        found = await asyncio.gather(*asked, return_exceptions=True)
-        down = [error for error in found if isinstance(error, InfrastructureError)]
-        for error in found:
-            if isinstance(error, BaseException) and not isinstance(error, InfrastructureError | ModelError):
-                raise error
-        if len(down) == len(found):
-            told = "; ".join(map(str, down))
-            raise InfrastructureError(f"{told} (is {self.address_from} right, and does the server run?)")
+
+        async def ask(server: Server) -> None:
+            try:
+                await self._probe(probing.probe_of(like), server)
+            except ModelError as error:
+                if error.reason == "chat_template" and like is not None and like.tools:
+                    raise UsageError(
+                        f"{server.address} takes no native tools (TOOL_MODE of the harness): {error.detail}"
+                    ) from error
+                raise
+
+        try:
+            await probing.probe_each(ask, self._servers)
+        except InfrastructureError as error:
+            raise InfrastructureError(
+                f"{error} (is {self.address_from} right, and does the server run?)"
+            ) from error
 
     async def generate(self, request: Request) -> Generation:
         return await self._ask(request)
 
-    async def _ask(
-        self, request: Request, *, only: Server | None = None, attempts: int | None = None
-    ) -> Generation:
+    async def _probe(self, request: Request, server: Server) -> Generation:
+        """One question to one server, with few attempts."""
+        return await self._ask(request, only=server)
+
+    async def _ask(self, request: Request, *, only: Server | None = None) -> Generation:
+        """The reply to a request; `only` where it is a probe of that server."""
         if not self._servers.is_open:
             raise UsageError(f"{self.name} is used inside `async with backend:` only")
+        asked = request
+
+        def read(body: bytes) -> Generation | None:
+            if only is not None and body.lstrip()[:1] == b"<":
+                raise UsageError(
+                    f"{only.address} answers with a web page, so it is no such server "
+                    f"({self.address_from}; most end in /v1)"
+                )
+            return self._read(body)
+
         while True:
             payload = self._payload(request)
+            if only is not None and "stop" not in self.dropped:
+                payload["stop"] = probing.STOPS
             found = await self._servers.post(
                 self.route,
                 msgspec.json.encode(payload),
-                self._read,
+                read,
                 max_tokens=request.max_tokens,
                 only=only,
-                attempts=attempts,
+                attempts=None if only is None else probing.ATTEMPTS,
             )
             if isinstance(found, Generation):
+                self._suspicions.took(request.tools)
                 return found
-            # asked again at once, without a setting: at most once for each
-            request = self._without_refused(request, payload, found)
+            try:
+                # asked again at once, with less: each time for another reason
+                request = self._without_refused(request, payload, found)
+            except InfrastructureError as error:
+                if only is not None or found.status not in _MAY_BE_THE_CHATS:
+                    raise
+                server = next(s for s in self._servers.all if s.address == found.address)
+                if await self._suspicions.cleared(asked, server):
+                    raise ModelError("chat_template", message_of(found.body)) from error
+                raise
 
     def _payload(self, request: Request) -> dict[str, Any]:
         payload = {"model": self._model, "messages": request.messages, **self._settings(request)}
@@ -173,7 +223,7 @@ class OpenAIBackend(Backend):
         if sampling.top_k:
             settings["top_k"] = sampling.top_k
         if request.max_tokens is not None:
-            settings[self._limit] = request.max_tokens
+            settings[self._limit] = min(request.max_tokens, self._most or request.max_tokens)
         return settings
 
     def _read(self, body: bytes) -> Generation | None:
@@ -191,25 +241,45 @@ class OpenAIBackend(Backend):
             raise error(f"{answer.address} refused the key in OPENAI_API_KEY {words}")
         if why == "name":
             raise error(
-                f"{answer.address} has no model {self._model!r} (--model), or is no such server "
+                f"{answer.address} has no model {self._model!r} ({self.named_by}), or is no such server "
                 f"({self.address_from}; most end in /v1) {words}"
             )
         if why == "context_length":
             return self._shorter(request, low)
         if why in ("content_filter", "chat_template"):
             raise ModelError(why, message_of(answer.body))
+        if self._adapts(low, payload):
+            return request
+        raise error(f"{answer.address} refused {self._named(low, payload)} {words}")
+
+    def _adapts(self, low: str, payload: Mapping[str, Any]) -> bool:
+        """Whether something is sent otherwise, or not at all, from now on."""
         for name in (*OPTIONAL, *_EXTRAS):
             if name in low and name in payload:
                 self._drop(name)
-                return request
+                return True
+        sent = payload.get("max_tokens", payload.get("max_completion_tokens"))
+        if sent is not None and (most := most_tokens(low, sent)) is not None:
+            self._most = most if self._most is None else min(self._most, most)
+            return True
         unknown = "max_tokens" in low and any(sign in low for sign in _UNKNOWN)
         if "max_tokens" in payload and (unknown or "max_completion_tokens" in low):
             self._limit = "max_completion_tokens"
-            return request
-        if self._has_ids is None and "return_token_ids" in payload:  # perhaps it does not say what it minds
-            self._drop("return_token_ids")
-            return request
-        raise error(f"{answer.address} refused the request {words}")
+            return True
+        for name in ("stop", "return_token_ids"):
+            # perhaps it does not say what it minds
+            if name in payload and self._has_ids is None and self._named(low, payload) == _UNNAMED:
+                self._drop(name)
+                return True
+        return False
+
+    def _named(self, low: str, payload: Mapping[str, Any]) -> str:
+        """What a server refused, as far as its words tell, and who chose it."""
+        for sign, name, option in _CHOSEN:
+            if name in payload and sign in low:
+                told = "native tools" if name == "tools" else f"{name} = {payload[name]!r}"
+                return f"{told} ({option if self.named_by == '--model' else self.named_by})"
+        return _UNNAMED
 
     def _shorter(self, request: Request, words: str) -> Request:
         """What to ask instead of a request that does not fit into the model's context."""

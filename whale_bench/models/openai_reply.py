@@ -42,6 +42,16 @@ _UNKNOWN_MODEL = re.compile(
 )
 """Some servers say with a 400 that they have no such model."""
 
+FAILED = frozenset({"abort", "aborted", "error", "cancelled", "canceled"})
+"""Finish reasons by which a server says that it failed half-way: what came is no reply."""
+
+_OF_TOKENS = re.compile(r"max_(?:completion_|output_|new_)?tokens|(?:completion|output) tokens")
+_AT_MOST = re.compile(
+    r"(?:at most|maximum|less than or equal to|no (?:more|greater|larger) than|up to|exceed|limit|<=|>|"
+    r"\[\d{1,9}\s*,)\D{0,40}(\d{1,18})(?!\d)"
+)
+_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}\b)")
+
 _MOST_TOKENS = 2**53
 _FINISH: dict[str, FinishReason] = {
     "length": "length",
@@ -50,7 +60,7 @@ _FINISH: dict[str, FinishReason] = {
     "function_call": "tool_calls",
     "content_filter": "content_filter",
 }
-"""The server's words for a reply's end; all others are "stop"."""
+"""The server's words for a reply's end; all others that are not `FAILED` are "stop"."""
 
 
 class _Choice(msgspec.Struct):
@@ -87,14 +97,16 @@ class ChatReader:
         self._decoder = msgspec.json.Decoder(_Completion)
 
     def read(self, body: bytes) -> Generation | None:
-        """The turn in an answer; None where that is no chat completion, or one nested too deep."""
+        """The turn in an answer; None where that is no chat completion, no whole one, or nested too deep."""
         try:
             try:
                 completion = self._decoder.decode(body)
             except (msgspec.DecodeError, UnicodeDecodeError):
                 # the standard library reads escaped lone surrogates, which scrub replaces
                 completion = msgspec.convert(json.loads(body), _Completion)
-            return _generation(completion) if completion.choices else None
+            if not completion.choices or broke_off(completion.choices[0].finish_reason):
+                return None
+            return _generation(completion)
         except (ValueError, OverflowError, RecursionError):
             return None
 
@@ -121,6 +133,18 @@ def of_template(body: bytes) -> bool:
     return any(sign in low for sign in _TEMPLATE) and not any(sign in low for sign in _NO_TEMPLATE)
 
 
+def most_tokens(words: str, sent: int) -> int | None:
+    """The most sampled tokens that a refusal allows, where it says so and that is less than was sent.
+
+    >>> most_tokens("max_tokens is too large: 8129. This model supports at most 4096 completion tokens", 8129)
+    4096
+    """
+    if not _OF_TOKENS.search(words):
+        return None
+    told = (int(found) for found in _AT_MOST.findall(_THOUSANDS.sub("", words)))
+    return next((most for most in told if 0 < most < sent), None)
+
+
 def message_of(body: bytes) -> str:
     """The server's own words, in one line."""
     text = body.decode("utf-8", "replace")
@@ -134,6 +158,11 @@ def message_of(body: bytes) -> str:
         f"{error.get('message', error)} {error.get('code') or ''}" if isinstance(error, dict) else str(error)
     )
     return " ".join(text.split())[:300]
+
+
+def broke_off(word: Any) -> bool:
+    """Whether a finish reason says that the server failed."""
+    return isinstance(word, str) and word.lower() in FAILED
 
 
 def finish_of(word: Any) -> FinishReason:

@@ -31,6 +31,7 @@ from typing import IO
 from urllib.parse import urlsplit
 
 from whale_bench.models import kept_process
+from whale_bench.models.base import Request
 from whale_bench.models.openai_reload import Logprobs, ReloadedServer
 from whale_bench.models.server import Server
 from whale_envs.errors import InfrastructureError, UsageError
@@ -90,7 +91,7 @@ class RestartedServer(ReloadedServer):
         self._words = _words(command)
         self._running: dict[str, _Running] = {}
 
-    async def probe(self) -> None:
+    async def probe(self, like: Request | None = None) -> None:  # noqa: ARG002 - see `Backend`
         """Whether the addresses are free; there is no server yet.
 
         Raises:

@@ -25,7 +25,8 @@ from whale_bench.models.chat_template import ChatTemplate
 from whale_bench.models.folder import hash_folder
 from whale_bench.models.http_retry import Patience
 from whale_bench.models.openai import PATIENCE, OpenAIBackend
-from whale_bench.models.openai_reply import TextCompletion, finish_of, logprobs_of
+from whale_bench.models.openai_reply import TextCompletion, broke_off, finish_of, logprobs_of
+from whale_bench.models.server import Server
 from whale_envs.errors import ModelError, UsageError
 
 _ALL = 2**31 - 1
@@ -86,9 +87,9 @@ class OpenAITokens(OpenAIBackend, TokenBackend):
     async def generate(self, request: Request) -> Generation:
         return await self._ask(request)
 
-    async def _ask(self, request: Request, **how: Any) -> Generation:
+    async def _ask(self, request: Request, *, only: Server | None = None) -> Generation:
         request = msgspec.structs.replace(request, prompt_ids=self._chat.prompt(request))
-        generation = await super()._ask(self._within(request), **how)
+        generation = await super()._ask(self._within(request), only=only)
         prompt_ids = request.prompt_ids or ()
         sampled = generation.sampled_ids or ()
         reasoning, text = self._chat.read(prompt_ids, sampled)
@@ -111,7 +112,7 @@ class OpenAITokens(OpenAIBackend, TokenBackend):
 
     def _payload(self, request: Request) -> dict[str, Any]:
         payload = {"model": self._model, "prompt": request.prompt_ids, **self._settings(request)}
-        payload.setdefault(self._limit, _ALL)
+        payload.setdefault(self._limit, self._most or _ALL)
         payload |= {"return_token_ids": True, "logprobs": 1}
         end = self._chat.tokenizer.eos_token_id
         if end is not None:  # the end of a turn, whatever the served model's own settings say
@@ -132,7 +133,9 @@ class OpenAITokens(OpenAIBackend, TokenBackend):
         if not completion.choices:
             return None
         choice = completion.choices[0]
-        ids = tuple(choice.token_ids)
+        if broke_off(choice.finish_reason):
+            return None
+        ids, self._has_ids = tuple(choice.token_ids), True
         return Generation(
             text="",  # `_ask`, which has the prompt, reads it
             raw_text=self.decode(ids),

@@ -113,3 +113,10 @@ class Server:
             self.rests += 1
             self.rested += 1
             self.rests_until = now + min(patience.rest_s, patience.backoff_s * 2.0 ** min(self.rests, 30))
+
+    def rest(self, patience: Patience) -> None:
+        """Rests it as long as it may be at once, and anew at its next failure."""
+        self.failures = _FAILURES_TO_REST
+        self.rests = 30
+        self.rested += 1
+        self.rests_until = time.monotonic() + patience.rest_s

@@ -51,7 +51,7 @@ class _Try:
     gives_up_at: float
     """Later by as long as it stood in our queue."""
     patient: bool
-    """Whether an attempt that found nobody to connect to costs none."""
+    """Whether an attempt that found nobody to connect to costs none, and one that timed out is made again."""
     attempts: int = 0
     away: int = 0
     """Attempts that found nobody and cost none."""
@@ -61,7 +61,7 @@ class _Try:
     pause: float = 0.0
     """What the last attempt asks for before the next one, where no other server is left."""
     over: bool = False
-    """Whether the last server said that asking again is no use."""
+    """Whether asking again is no use."""
     problem: str = "no attempt was made"
 
 
@@ -107,7 +107,7 @@ class Servers:
         Args:
             send: makes one attempt.
             only: ask this one alone.
-            attempts: instead of the patience's.
+            attempts: instead of the patience's; one that times out is then the last.
 
         Raises:
             InfrastructureError: every attempt failed.
@@ -146,7 +146,7 @@ class Servers:
         if isinstance(found, Broken):
             self._broke(server, now, found, sent_at)
             return None
-        if found.status == 200:
+        if 200 <= found.status < 300:
             now.problem = f"an answer that is no completion: {found.body[:200]!r}"
         elif self._lasts(server, now, found.status, found.body):
             asked = [server] if now.only else self.all
@@ -172,6 +172,7 @@ class Servers:
         """Takes note of an attempt without an answer."""
         now.problem = found.problem
         now.stalls += found.timed_out
+        now.over = found.timed_out and not now.patient
         if found.unconnected and now.patient:
             now.away += 1
             now.pause = min(self.patience.pause(now.away), _AWAY_PAUSE_S)
