@@ -15,9 +15,10 @@ one, and processes are used again. What fails, and what then happens:
   `ProcessLostError`, and play again, each alone in a fresh process, where the rule above holds. The same
   where a process answers none of several rollouts within the time of one.
 - A process that ends before its first answer of a rollout, after it had served others, is replaced.
-- Any of these in a rollout in which the proxy saw the server fail: `InfrastructureError`.
-- Any of these, or an action, after a call that was refused for its key, address or model, and without a
-  later one that was not: `UsageError`, or `InfrastructureError` where the server had taken the same before.
+- Any of these, or an action, after a call in which the proxy saw the server fail, and without a later one
+  that was answered well: `InfrastructureError`.
+- The same after a call that was refused for its key, address or model, and without a later one that was not:
+  `UsageError`, or `InfrastructureError` where the server had taken the same before.
 
 Not covered: confinement. It is the user's own code; docs/agents.md says what it could reach.
 """
@@ -341,8 +342,11 @@ class Session:
         self._host.check_calls()
         if answer.action is None:
             raise self._failure("agent_error", answer.error or "it said that it failed")
-        if self._meter is not None and self._meter.refusal is not None:
-            raise self._meter.refusal  # an action all the same, but not the agent's that was meant
+        if self._meter is not None:  # an action all the same, but not the agent's that was meant
+            if self._meter.refusal is not None:
+                raise self._meter.refusal
+            if self._meter.problem:
+                raise InfrastructureError(f"{self._meter.problem}; the agent acted without that answer")
         return answer.action
 
     async def _late(self, process: AgentProcess, before: int) -> Exception:
