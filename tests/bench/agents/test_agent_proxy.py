@@ -246,7 +246,7 @@ class A:
                     raise
         return "x" if self.after == "acts" else 1 / 0
 """
-"""In each rollout calls the model as its case says, some times, and then acts, fails or lets errors through."""
+"""In each rollout calls the model as its case says, some times, and then acts, fails or lets errors by."""
 
 
 def tries(python_agent: Write, times: int, cases: list[tuple[str, str]]) -> str:
