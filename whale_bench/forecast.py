@@ -3,8 +3,10 @@
     found = asyncio.run(forecast(EvalPlan(domain="chess_puzzles", model="openai/m"), None))
     found.sampled_tokens      # at most, by the rollout's token budget
 
-A call of the model is a turn, and turns are limited; sampled tokens are limited by the budget of a
-rollout and, where there is one, by that of a turn. Both hold for servers that keep to `max_tokens`.
+Turns are limited. Under a harness a turn is a call of the model, and sampled tokens are limited by the budget
+of a rollout and, where there is one, by that of a turn; both hold for servers that keep to `max_tokens`. An
+own agent may ask for as many turns as the environment allows, which is only known once it has been started,
+and call its models as it likes.
 
 Not covered: prompt tokens, which nothing limits but the model's context; calls that fail and are
 retried; money and time.
@@ -23,6 +25,7 @@ from whale_bench.agents.names import is_own_agent
 from whale_bench.engine import env_options
 from whale_bench.evaluation import EvalPlan
 from whale_bench.harness.host import load_harness
+from whale_bench.judge import ATTEMPTS
 from whale_bench.opening import check_model, check_tool_options, planned_examples
 from whale_bench.plan import plan_of
 from whale_bench.store import RunStore
@@ -30,7 +33,7 @@ from whale_envs import get_domain
 
 
 class Forecast(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one run. Numbers are of the rollouts that are to run, each "at most" but the first four."""
+    """Of one run. From `turns` on numbers are "at most"; None where nothing limits them."""
 
     model: str
     domain: str
@@ -44,13 +47,12 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
     rollouts: int
     """Still to run."""
     turns: int
-    """Calls of the model per rollout."""
-    model_calls: int
+    """Per rollout."""
+    model_calls: int | None
     sampled_tokens_per_rollout: int | None
-    """None for an own agent: nothing limits its models."""
     sampled_tokens: int | None
     judge_calls: int
-    """0 without a judge; one per rollout with one, before those whose answer it knows already."""
+    """0 without a judge; answers that it knows already cost none."""
 
 
 async def forecast(plan: EvalPlan | None, folder: Path | None) -> Forecast:
@@ -71,15 +73,17 @@ async def forecast(plan: EvalPlan | None, folder: Path | None) -> Forecast:
     check_tool_options(plan)
     examples = len(planned_examples(plan))
     domain = get_domain(plan.domain)
-    turns, per_rollout, name = domain.module.ENV.DEFAULTS["max_turns"], None, "of its own"
+    rollouts = examples * plan.k - finished
+    turns, calls, per_rollout, name = domain.module.ENV.BOUNDS["max_turns"][1], None, None, "of its own"
     if not is_own_agent(plan.model):
         async with load_harness(plan.domain, plan.harness) as harness:
-            turns = env_options(plan.domain, harness).get("max_turns", turns)
+            asked = {**domain.module.ENV.DEFAULTS, **env_options(plan.domain, harness)}
+            turns = asked["max_turns"]
+            calls = rollouts * turns
             per_turn = [cap for cap in (harness.settings.max_tokens, plan.max_tokens) if cap is not None]
             name = harness.name
         budget = domain.token_budget if plan.token_budget is None else plan.token_budget
         per_rollout = min(budget, turns * min(per_turn)) if per_turn else budget
-    rollouts = examples * plan.k - finished
     return Forecast(
         model=plan.model,
         domain=plan.domain,
@@ -91,10 +95,10 @@ async def forecast(plan: EvalPlan | None, folder: Path | None) -> Forecast:
         finished=finished,
         rollouts=rollouts,
         turns=turns,
-        model_calls=rollouts * turns,
+        model_calls=calls,
         sampled_tokens_per_rollout=per_rollout,
         sampled_tokens=None if per_rollout is None else rollouts * per_rollout,
-        judge_calls=rollouts if plan.judge else 0,
+        judge_calls=rollouts * ATTEMPTS if plan.judge else 0,
     )
 
 
@@ -129,10 +133,10 @@ _SHOWN = {
     "rollouts per example": "k",
     "finished already": "finished",
     "rollouts to run": "rollouts",
+    "turns of a rollout, at most": "turns",
     "model calls, at most": "model_calls",
-    "  per rollout": "turns",
     "sampled tokens, at most": "sampled_tokens",
-    "  per rollout ": "sampled_tokens_per_rollout",
+    "  per rollout": "sampled_tokens_per_rollout",
     "judge calls, at most": "judge_calls",
 }
 """Rows by label."""

@@ -190,6 +190,33 @@ def test_a_verdict_that_an_episode_cannot_tell_is_no_score(tmp_path: Path) -> No
     assert (paper.metrics, paper.scored_samples, paper.unscored_samples) == ({}, 1, 1)
 
 
+@pytest.mark.parametrize("called", [False, True])
+def test_an_own_agents_chat_is_what_it_saw_and_did(called: bool, tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    calls = (Segment((Message("user", "sum it up"),), "a summary"),) if called else ()
+    steps = (
+        Step("e2e4", "next", "ok", "f"),
+        Step(None, "", "nudge", "say a move"),
+        Step("d1h5", "", "ok", "over"),
+    )
+    row = record(opening="board", segments=calls, steps=steps, metered=called)
+    chat = [
+        ("user", "board"), ("assistant", "e2e4"), ("user", "next"), ("user", "say a move"),
+        ("assistant", "d1h5"), ("user", "over"),
+    ]  # fmt: skip
+    with RunStore.create(tmp_path / "run", {**SETTINGS, "model": "agent:a:b", "n": 1, "k": 1}, "") as store:
+        store.append(row)
+    export(tmp_path / "run", "inspect", tmp_path / "x.eval")
+    [sample] = read_inspect(tmp_path / "x.eval").samples
+    assert [(m.role, m.text) for m in sample.messages] == chat
+    assert sample.output.completion == "d1h5"
+    assert [event.output.completion for event in sample.events] == ["a summary"][: len(calls)]
+    export(tmp_path / "run", "datasets", tmp_path / "rows")
+    [found] = pq.read_table(tmp_path / "rows" / "rollouts.parquet")["messages"].to_pylist()
+    assert [(m["role"], m["content"]) for m in found] == chat
+
+
 def test_a_log_of_another_ending_is_refused(played: tuple[Path, Summary], tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"\*.eval or \*.json, not 'log.txt'"):
         export(played[0], "inspect", tmp_path / "log.txt")

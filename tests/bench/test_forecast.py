@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 from whale_bench import EvalPlan
 from whale_bench.cli import app
 from whale_bench.forecast import Forecast, forecast
-from whale_envs import UsageError
+from whale_bench.judge import ATTEMPTS
+from whale_envs import DOMAINS, UsageError, get_domain
 
 
 def told(folder: Path | None = None, **plan: Any) -> Forecast:
@@ -72,8 +73,8 @@ def test_of_a_begun_run_only_the_rest_is_told(tmp_path: Path) -> None:
     assert (found.finished, found.rollouts, found.model_calls) == (4, 2, 18)
 
 
-def test_a_judge_is_called_once_a_rollout() -> None:
-    assert told(domain="search_qa", n=5, k=2, judge="openai/j").judge_calls == 10
+def test_every_attempt_of_a_judge_is_told() -> None:
+    assert told(domain="search_qa", n=5, k=2, judge="openai/j").judge_calls == 10 * ATTEMPTS
 
 
 @pytest.mark.parametrize(
@@ -135,6 +136,24 @@ def test_a_dry_resume_is_allowed(tmp_path: Path) -> None:
 async def test_an_own_agent_has_no_limit_of_tokens_and_nothing_is_started() -> None:
     plan = EvalPlan(domain="chess_puzzles", model="process:false", n=3, k=2)
     found = await forecast(plan, None)
-    assert (found.rollouts, found.turns, found.sampled_tokens) == (6, 9, None)
+    assert (found.rollouts, found.turns, found.model_calls, found.sampled_tokens) == (6, 18, None, None)
     with pytest.raises(UsageError):
         await forecast(EvalPlan(domain="chess_puzzles", model="process:/no/such/program"), None)
+
+
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_no_own_agent_takes_more_turns_than_was_told(domain: str, tmp_path: Path) -> None:
+    tool = {"search_qa": ("search", "query"), "math_python": ("code_interpreter", "code")}.get(domain)
+    action = "no move" if tool is None else json.dumps({"tool": tool[0], "arguments": {tool[1]: ""}})
+    (tmp_path / "mine.py").write_text(
+        f"ENV_OPTIONS = {{'max_turns': 99, 'format_retry_budget': 99}}\ndef act(o): return {action!r}"
+    )
+    plan = EvalPlan(domain=domain, model=f"agent:{tmp_path / 'mine.py'}:act", n=1, k=1)
+    found = asyncio.run(forecast(plan, None))
+    run(plan, tmp_path / "run")
+    [line] = (tmp_path / "run" / "rollouts-0000.jsonl").read_text().splitlines()
+    steps = json.loads(line)["steps"]
+    assert len(steps) <= found.turns
+    assert len(steps) > get_domain(domain).module.ENV.DEFAULTS["max_turns"]
+    shown = CliRunner().invoke(app, ["eval", domain, "-m", plan.model, "-n", "1", "-k", "1", "--dry-run"])
+    assert shown.output.count("not limited") == 4

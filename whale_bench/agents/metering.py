@@ -2,9 +2,11 @@
 
     meter = Meter(segments)
     call = meter.begin(payload)
-    call.finish(completion)             # or call.read_chunk(…) for each chunk of a stream, then call.finish()
+    call.answer(body)                   # or call.read_chunk(…) for each chunk of a stream, then call.end(…)
 
-Of several choices the first is recorded; the tokens are those of all.
+Of several choices the first is recorded; the tokens are those of all. Whether the server failed is told
+here, too: `problem` stands until a call that began after the failure is answered well. So an agent that
+got over a failure is judged by what it then does, and one that did not is not judged.
 
 Not covered: the traffic itself, see `proxy.py`.
 """
@@ -13,11 +15,16 @@ import asyncio
 import json
 from typing import Any
 
+from msgspec.structs import replace
+
 from whale_bench.models.base import Message
 from whale_bench.models.openai_reply import plain_text, token_count
 from whale_bench.records import Segment
 from whale_bench.text import scrub, scrub_all
 from whale_envs.errors import InfrastructureError, UsageError
+
+_FAILED = {"abort", "error"}
+"""Finish reasons by which a server says that it failed."""
 
 
 class Meter:
@@ -27,20 +34,25 @@ class Meter:
         segments: gets one more for each call that was answered, or was still open at the end.
 
     Attributes:
-        problem: the last failure of the server, empty where there was none.
+        problem: the last failure of the server; empty where there was none, or a later call got through.
         refusal: what a call was refused with (key, address, the model's name), until a later one is taken.
     """
 
     def __init__(self, segments: list[Segment]) -> None:
         self.problem = ""
         self.refusal: UsageError | InfrastructureError | None = None
+        self._failures = 0
         self._segments = segments
         self._open: dict[Call, None] = {}
         self._idle = asyncio.Event()
         self._idle.set()
 
     def begin(self, payload: dict[str, Any]) -> "Call":
-        """A call that is about to be made."""
+        """A call that is about to be made.
+
+        Raises:
+            RecursionError: the request is nested too deep to be kept.
+        """
         call = Call(self, payload)
         self._open[call] = None
         self._idle.clear()
@@ -59,7 +71,11 @@ class Meter:
         except TimeoutError:
             pass
         for call in tuple(self._open):
-            call.finish()
+            call.end(given_up=True)
+
+    def _fail(self, problem: str) -> None:
+        self.problem = problem
+        self._failures += 1
 
     def _end(self, call: "Call", segment: Segment | None) -> None:
         if call not in self._open:
@@ -75,7 +91,7 @@ class Call:
     """One call: filled by the whole answer or by the chunks of a stream."""
 
     def __init__(self, meter: Meter, payload: dict[str, Any]) -> None:
-        self._meter, self._payload = meter, payload
+        self._meter, self._before = meter, meter._failures
         self._text: list[str] = []
         self._thought: list[str] = []
         self._tools: dict[Any, dict[str, Any]] = {}
@@ -84,6 +100,14 @@ class Call:
         """As the agent names it."""
         self.finish_reason = ""
         """The server's word, once it has said it."""
+        tools, seed = payload.get("tools"), payload.get("seed")
+        self._asked = Segment(
+            messages=_messages(payload.get("messages")),
+            text="",
+            finish_reason="unfinished",
+            tools=_kept(tools),
+            seed=seed if type(seed) is int and abs(seed) < 2**63 else 0,
+        )
 
     def read_chunk(self, chunk: Any) -> bool:
         """Takes a chunk in; whether it holds nothing but the usage."""
@@ -94,27 +118,39 @@ class Call:
         for choice in choices if isinstance(choices, list) else []:
             if isinstance(choice, dict) and choice.get("index", 0) == 0:
                 self._take(choice.get("delta"), choice.get("finish_reason"))
+        if chunk.get("error"):  # whatever its code: the server had taken the call
+            self.break_off(f"the server behind the proxy broke a stream off: {chunk['error']!r:.300}")
+        elif self.finish_reason and self.finish_reason not in _FAILED:
+            self._get_through()  # before the agent sees it, and acts
         return choices == [] and bool(chunk.get("usage"))
 
-    def finish(self, completion: Any = None) -> None:
-        """The call is over, with this answer or with what the chunks held."""
-        if isinstance(completion, dict):
-            self._usage = completion.get("usage")
-            choices = completion.get("choices")
-            first = choices[0] if isinstance(choices, list) and choices else None
-            if isinstance(first, dict):
-                self._take(first.get("message"), first.get("finish_reason"))
-        self._meter._end(self, self._segment())
+    def answer(self, body: bytes) -> None:
+        """The call is over, with an answer that came whole."""
+        completion = read_json(body)
+        found = completion if isinstance(completion, dict) else {}
+        self._usage = found.get("usage")
+        choices = found.get("choices")
+        if not choices or found.get("error"):
+            self.break_off(f"the server behind the proxy answered with no completion: {body[:200]!r}")
+            return
+        first = choices[0] if isinstance(choices, list) else None
+        if isinstance(first, dict):
+            self._take(first.get("message"), first.get("finish_reason"))
+        self._settle()
 
     def end(self, *, given_up: bool) -> None:
-        """A stream is over: in the middle, unless the agent gave it up or the server has said its end."""
-        if self in self._meter._open and not given_up and not self.finish_reason:
-            self._meter.problem = "the server behind the proxy ended a stream in the middle"
-        self.finish()
+        """A stream, or the rollout, is over; unless given up by the agent, the server has said its end."""
+        if self.finish_reason:
+            self._settle()
+        elif given_up:
+            self._meter._end(self, self._segment())
+        else:
+            self.break_off("the server behind the proxy ended a stream in the middle")
 
     def fail(self, problem: str = "") -> None:
         """No answer came; with a problem, the server is to blame."""
-        self._meter.problem = problem or self._meter.problem
+        if problem:
+            self._meter._fail(problem)
         self._meter._end(self, None)
 
     def take(self) -> None:
@@ -128,12 +164,28 @@ class Call:
 
     def break_off(self, problem: str) -> None:
         """The answer broke off: tokens were spent, nobody knows how many."""
-        self._meter.problem = problem
+        if self not in self._meter._open:
+            return
+        self._meter._fail(problem)
         try:
             segment = self._segment()
         except RecursionError:  # nested too deep to be kept
-            segment = Segment((), "", "unfinished")
+            segment = self._asked
         self._meter._end(self, segment)
+
+    def _settle(self) -> None:
+        """The server has said its end."""
+        if self.finish_reason in _FAILED:
+            self.break_off(f"the server behind the proxy ended an answer with {self.finish_reason!r}")
+            return
+        segment = self._segment()
+        self._get_through()
+        self._meter._end(self, segment)
+
+    def _get_through(self) -> None:
+        """What failed before this call began, the agent has got over."""
+        if self in self._meter._open and self._meter._failures == self._before:
+            self._meter.problem = ""
 
     def _take(self, message: Any, finish: Any) -> None:
         self.finish_reason = finish if isinstance(finish, str) else self.finish_reason
@@ -149,18 +201,13 @@ class Call:
     def _segment(self) -> Segment:
         usage = self._usage if isinstance(self._usage, dict) else {}
         thought, text = "".join(self._thought), "".join(self._text)
-        tools, seed = self._payload.get("tools"), self._payload.get("seed")
-        return Segment(
-            messages=_messages(self._payload.get("messages")),
+        return replace(
+            self._asked,
             text=f"<think>{thought}</think>{text}" if thought else text,
             finish_reason=scrub(self.finish_reason) or "unfinished",
-            tools=tuple(scrub_all(t) for t in tools if isinstance(t, dict))
-            if isinstance(tools, list)
-            else (),
             tool_calls=tuple(scrub_all(call) for call in self._tools.values()),
             prompt_tokens=token_count(usage.get("prompt_tokens")),
             sampled_tokens=token_count(usage.get("completion_tokens")),
-            seed=seed if type(seed) is int and abs(seed) < 2**63 else 0,
         )
 
 
@@ -180,21 +227,22 @@ def _merge(call: dict[str, Any], part: dict[str, Any]) -> None:
 
 def _messages(chat: Any) -> tuple[Message, ...]:
     """The chat as text; parts that are no text are left out."""
-    messages = []
-    for message in chat if isinstance(chat, list) else []:
-        if isinstance(message, dict):
-            calls = message.get("tool_calls")
-            messages.append(
-                Message(
-                    role=scrub(str(message.get("role", ""))),
-                    content=plain_text(message.get("content")),
-                    tool_calls=tuple(scrub_all(c) for c in calls if isinstance(c, dict))
-                    if isinstance(calls, list)
-                    else (),
-                    tool_call_id=scrub(str(message.get("tool_call_id") or "")),
-                )
-            )
-    return tuple(messages)
+    return tuple(
+        Message(
+            role=scrub(str(message.get("role", ""))),
+            content=plain_text(message.get("content")),
+            tool_calls=_kept(message.get("tool_calls")),
+            tool_call_id=scrub(str(message.get("tool_call_id") or "")),
+        )
+        for message in (chat if isinstance(chat, list) else [])
+        if isinstance(message, dict)
+    )
+
+
+def _kept(objects: Any) -> tuple[dict[str, Any], ...]:
+    """The objects of a list, as a record may hold them; none where it is no list."""
+    found = objects if isinstance(objects, list) else []
+    return tuple(scrub_all(one) for one in found if isinstance(one, dict))
 
 
 def read_json(data: bytes) -> Any:

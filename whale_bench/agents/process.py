@@ -5,10 +5,11 @@
 
 What a process writes is read all the time, so it never waits on us; of standard error only the end is
 kept. A process that ends, or writes a line that is no answer to an open question or is too long, is
-`broken` and is killed with all that it started. `culprit` then is the rollout to blame: the one that
-was in flight, where there was but one.
+`broken` and is killed with its process group. `culprit` then is the rollout to blame: the one that
+was in flight, where there was but one. It is the process's own end that counts: another that it has
+started may hold its output open, and is not waited for.
 
-Not covered: what becomes of the rollouts, see `host.py`.
+Not covered: what becomes of the rollouts, see `host.py`; ending what has left the process group.
 """
 
 import asyncio
@@ -44,12 +45,33 @@ class BrokenProcessError(Exception):
     """The process is of no use any more; says why."""
 
 
+class _Pipes(asyncio.subprocess.SubprocessStreamProtocol):
+    """A process's pipes as streams, which end soon after the process even where another holds them.
+
+    asyncio's own `Process.wait` waits for the pipes, too.
+    """
+
+    def __init__(self) -> None:
+        self._clock = asyncio.get_running_loop()
+        super().__init__(limit=LINE_BYTES, loop=self._clock)
+        self.exited = asyncio.Event()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._child = transport
+
+    def process_exited(self) -> None:
+        super().process_exited()
+        self.exited.set()
+        self._clock.call_later(_DRAIN_SECONDS, self._child.close)
+
+
 class AgentProcess:
     """See the module's docstring; made by `start`."""
 
     hello: Hello
 
-    def __init__(self, process: asyncio.subprocess.Process, key: str) -> None:
+    def __init__(self, process: asyncio.SubprocessTransport, pipes: _Pipes, key: str) -> None:
         self.key = key
         """What stands for this process at the proxy."""
         self.broken = ""
@@ -60,7 +82,7 @@ class AgentProcess:
         self.retiring = False
         """Takes no further rollout."""
         self.in_flight: set[str] = set()
-        self._process = process
+        self._process, self._pipes = process, pipes
         self._asked: dict[str, asyncio.Future[Answer]] = {}
         self._abandoned: set[str] = set()
         """Rollouts whose answer nobody waits for any more; it is dropped when it comes."""
@@ -86,7 +108,8 @@ class AgentProcess:
             InfrastructureError: no process can be started at all.
         """
         try:
-            child = await asyncio.create_subprocess_exec(
+            child = await asyncio.get_running_loop().subprocess_exec(
+                _Pipes,
                 *command,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
@@ -94,13 +117,12 @@ class AgentProcess:
                 env=environment,
                 cwd=directory,
                 start_new_session=True,  # a Ctrl-C is the host's to handle
-                limit=LINE_BYTES,
             )
         except (FileNotFoundError, PermissionError) as error:
             raise BrokenProcessError(f"{command[0]} cannot be run: {error}") from error
         except OSError as error:
             raise InfrastructureError(f"cannot start an agent's process: {error}") from error
-        self = cls(child, key)
+        self = cls(*child, key)
         try:
             await self._meet(seconds)
         except BaseException:
@@ -168,18 +190,18 @@ class AgentProcess:
         """Ends the input and waits a little for the process to end by itself."""
         if self._heard is not None:
             self._heard.cancel()
-        assert self._process.stdin is not None
-        self._process.stdin.close()
+        assert self._pipes.stdin is not None
+        self._pipes.stdin.close()
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._process.wait(), CLOSE_SECONDS)
+            await asyncio.wait_for(self._pipes.exited.wait(), CLOSE_SECONDS)
         self.broken = self.broken or "closed"
         await self._kill()
 
     async def _meet(self, seconds: float) -> None:
-        assert self._process.stdout is not None
+        assert self._pipes.stdout is not None
         try:
             async with asyncio.timeout(seconds):
-                line = await self._process.stdout.readline()
+                line = await self._pipes.stdout.readline()
         except TimeoutError:
             raise BrokenProcessError(
                 f"it did not say hello within {seconds:g} s{await self._ended()}"
@@ -188,7 +210,7 @@ class AgentProcess:
             raise BrokenProcessError(f"its first line is longer than {LINE_BYTES:,} bytes") from None
         if not line.endswith(b"\n"):
             ended = await self._ended()
-            raise BrokenProcessError(f"it{_end(self._process.returncode)} before it said hello{ended}")
+            raise BrokenProcessError(f"it{_end(self._process.get_returncode())} before it said hello{ended}")
         try:
             hello = decode_hello(line)
         except ValueError as error:
@@ -198,11 +220,11 @@ class AgentProcess:
         self.hello = hello
 
     async def _listen(self) -> None:
-        assert self._process.stdout is not None
+        assert self._pipes.stdout is not None
         why = ""
         while not why:
             try:
-                line = await self._process.stdout.readline()
+                line = await self._pipes.stdout.readline()
             except ValueError:
                 why = f"it wrote a line of more than {LINE_BYTES:,} bytes"
                 break
@@ -214,7 +236,7 @@ class AgentProcess:
                 why = f"it wrote what is no answer: {error}"
         if not why:
             await self._wait_for_end()
-            why = f"it{_end(self._process.returncode)}"
+            why = f"it{_end(self._process.get_returncode())}"
         await asyncio.shield(self.break_off(why))
 
     def _hear(self, answer: Answer) -> str:
@@ -230,8 +252,8 @@ class AgentProcess:
         return ""
 
     async def _keep_tail(self) -> None:
-        assert self._process.stderr is not None
-        while data := await self._process.stderr.read(65_536):
+        assert self._pipes.stderr is not None
+        while data := await self._pipes.stderr.read(65_536):
             self._tail = (self._tail + data)[-_TAIL:]
 
     async def _ended(self) -> str:
@@ -241,21 +263,22 @@ class AgentProcess:
         return f"; the end of its standard error:\n{said}" if said else ""
 
     def _write(self, data: bytes) -> None:
-        assert self._process.stdin is not None
-        if not self._process.stdin.is_closing():  # else the end of its output tells the reader
-            self._process.stdin.write(data)
+        assert self._pipes.stdin is not None
+        if not self._pipes.stdin.is_closing():  # else the end of its output tells the reader
+            self._pipes.stdin.write(data)
 
     async def _wait_for_end(self) -> None:
         """Its own exit status, where it comes at once; one that only closed its output is killed."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._process.wait(), _DRAIN_SECONDS)
+            await asyncio.wait_for(self._pipes.exited.wait(), _DRAIN_SECONDS)
 
     async def _kill(self) -> None:
         with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)  # with what it may have started
-        await self._process.wait()
+            os.killpg(self._process.get_pid(), signal.SIGKILL)  # with what it may have started
+        await self._pipes.exited.wait()
         await asyncio.wait({self._said}, timeout=_DRAIN_SECONDS)
         self._said.cancel()
+        self._process.close()
 
 
 def _end(status: int | None) -> str:

@@ -6,10 +6,11 @@
 It serves chat/completions, streamed or whole, and models. Requests and answers go through as they are,
 errors with their status; only a stream is asked for its usage, and the chunk that holds it is kept back
 from an agent that did not ask. The server's own key is OPENAI_API_KEY of this process, and never seen by
-the agent. What can be laid to the server (no connection, 408, 409, 429, 5xx, a broken stream) is noted
-in the rollout's meter, and so is a refused key, address or name of a model: a `UsageError`, or, where
-the server had taken the same before, an `InfrastructureError`. `probe` finds a wrong key or address
-before the first rollout; which models an agent will name, nobody knows then.
+the agent. What can be laid to the server (no connection, 408, 409, 429, 5xx, a stream that breaks or
+holds an error, "abort" or "error" as a finish reason) is noted in the rollout's meter, and so is a refused
+key, address or name of a model: a `UsageError`, or, where the server had taken the same before, an
+`InfrastructureError`. `probe` finds a wrong key or address before the first rollout; which models an
+agent will name, nobody knows then.
 
 Not covered: other endpoints, retries (the agent's choice), limits on what an agent may spend.
 """
@@ -158,7 +159,10 @@ class Proxy:
         payload = read_json(body)
         if not isinstance(payload, dict):
             return _refusal(400, "the body is no JSON object")
-        call = meter.begin(payload)
+        try:
+            call = meter.begin(payload)
+        except RecursionError:
+            return _refusal(400, "the body is nested too deep")
         try:
             if payload.get("stream") is True:
                 return await self._streamed(request, payload, call)
@@ -229,10 +233,7 @@ class Proxy:
         """Notes in the meter what an answer that came whole was."""
         if status == 200:
             self._take(call)
-            completion = read_json(data)
-            if not isinstance(completion, dict) or not completion.get("choices"):
-                call.break_off(f"the server behind the proxy answered with no completion: {data[:200]!r}")
-            call.finish(completion)
+            call.answer(data)
             return
         words, settled = f"(HTTP {status}): {message_of(data)}", call.model in self._served
         error: type[UsageError | InfrastructureError] = InfrastructureError if settled else UsageError
@@ -313,7 +314,7 @@ def _read_line(line: bytes, call: Call) -> bool:
     if field.strip() != b"data":
         return False
     if value.strip() == b"[DONE]":
-        call.finish()  # before the agent sees it, and ends the rollout
+        call.end(given_up=False)  # before the agent sees it, and ends the rollout
         return False
     return call.read_chunk(read_json(value))
 

@@ -25,6 +25,7 @@ from typing import Any
 
 import msgspec
 
+from whale_bench.export.chat import is_played, played
 from whale_bench.export.files import fresh
 from whale_bench.export.inspect_header import (
     Totals,
@@ -128,14 +129,14 @@ def _header(store: RunStore, totals: Totals) -> dict[str, Any]:
 def sample_of(rollout: Rollout, totals: Totals) -> dict[str, Any]:
     """The rollout as one epoch of a sample."""
     usage = _usage(rollout.prompt_tokens, rollout.sampled_tokens)
-    last = rollout.segments[-1] if rollout.segments else None
+    chat = list(_chat(rollout, totals.model))
     return {
         "id": rollout.example_id,
         "epoch": rollout.sample + 1,
         "input": rollout.opening,
         "target": "",
-        "messages": list(_chat(rollout, totals.model)),
-        "output": _output(last, totals.model) if last else {"model": totals.model},
+        "messages": chat,
+        "output": _last_output(rollout, chat, totals.model),
         "scores": _scores(rollout.verdict),
         "metadata": {
             "key": rollout.key,
@@ -180,7 +181,10 @@ def _scores(verdict: Verdict) -> dict[str, Any]:
 
 
 def _chat(rollout: Rollout, model: str) -> Iterator[dict[str, Any]]:
-    """The last call's messages, its reply, and what the environment said to that."""
+    """The last call's messages, its reply, and what the environment said to that; or what was played."""
+    if is_played(rollout, model):
+        yield from map(_message, played(rollout))
+        return
     for segment in rollout.segments[-1:]:
         for message in segment.messages:
             yield _message(message)
@@ -240,6 +244,17 @@ def _output(segment: Segment, model: str) -> dict[str, Any]:
     }
     usage = _usage(segment.prompt_tokens, segment.sampled_tokens)
     return output | ({"usage": usage} if usage else {})
+
+
+def _last_output(rollout: Rollout, chat: list[dict[str, Any]], model: str) -> dict[str, Any]:
+    """The last call's, or the last action."""
+    if not is_played(rollout, model):
+        return _output(rollout.segments[-1], model)
+    for message in reversed(chat):
+        if message["role"] == "assistant":
+            choice = {"message": message, "stop_reason": "stop"}
+            return {"model": model, "choices": [choice], "completion": message["content"]}
+    return {"model": model}
 
 
 def _event(segment: Segment, totals: Totals) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from whale_bench.export.chat import is_played, played
 from whale_bench.export.files import fresh
 from whale_bench.records import Rollout
 from whale_bench.store import RunStore
@@ -91,13 +92,17 @@ def row_of(rollout: Rollout, settings: dict[str, Any]) -> dict[str, Any]:
         "answer": verdict.answer,
         "format_ok": verdict.format_ok,
         "model_calls": len(rollout.segments),
-        "messages": list(_messages(rollout)),
+        "messages": list(_messages(rollout, settings["model"])),
         **{name: msgspec.json.encode(getattr(rollout, name)).decode() for name in _JSON},
     }
 
 
-def _messages(rollout: Rollout) -> Iterator[dict[str, str]]:
-    """The last call's chat and its reply; tool calls stand in `segments`."""
+def _messages(rollout: Rollout, model: str) -> Iterator[dict[str, str]]:
+    """The last call's chat and its reply, tool calls stand in `segments`; or what was played."""
+    if is_played(rollout, model):
+        for message in played(rollout):
+            yield {"role": message.role, "content": message.content}
+        return
     for segment in rollout.segments[-1:]:
         for message in segment.messages:
             yield {"role": message.role, "content": message.content}

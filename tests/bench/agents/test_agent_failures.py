@@ -1,12 +1,13 @@
 """Own agents that fail, each in its way: what the record says, and what becomes of the others."""
 
 import asyncio
+import gc
 import os
 import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,11 +15,11 @@ from agent_fakes import EXAMPLES, ask, play_own
 from bench_fakes import alive, children, results, run, wait_for
 from msgspec.structs import replace
 
-from whale_bench import EvalPlan
+from whale_bench import EvalPlan, Rollout
 from whale_bench.agents.host import OwnAgent, ProcessLostError
 from whale_bench.agents.process import AgentProcess
 from whale_bench.ledger import Charge, Ledger
-from whale_envs.errors import AgentError
+from whale_envs.errors import AgentError, UsageError
 
 Write = Callable[..., str]
 
@@ -313,6 +314,60 @@ def _fen(example: int) -> str:
     env = make_env("chess_puzzles", examples=EXAMPLES)
     opening, _ = env.reset(options={"example_id": EXAMPLES.ids[example]})
     return next(line for line in opening.splitlines() if line.startswith("FEN: "))
+
+
+# --- a process that has left a child behind which holds its pipes ------------------------------------
+
+
+@pytest.fixture
+def leaves_a_child(lines_agent: Write, tmp_path: Path) -> Iterator[Callable[..., str]]:
+    """As `lines_agent`, of a program that first starts one that outlives it, in a session of its own."""
+    pid = tmp_path / "child"
+
+    def write(body: str, **more: str) -> str:
+        top = "import subprocess\nchild = subprocess.Popen(['sleep', '900'], start_new_session=True)\n"
+        top += f"open({str(pid)!r}, 'a').write(f'{{child.pid}} ')\n" + more.pop("top", "")
+        return lines_agent(body, top=top, **more)
+
+    yield write
+    for child in map(int, pid.read_text().split()):
+        os.kill(child, signal.SIGKILL)
+
+
+SAYS = 'm["type"] == "end" or say(rollout=m["rollout"], action="e9")'
+
+
+@pytest.mark.parametrize(
+    ("body", "seconds", "said"),
+    [
+        ("os._exit(3)", 900.0, ("agent_error", "it ended with exit status 3")),
+        (f"{SAYS}\nos._exit(3)", 900.0, ("agent_error", "it ended with exit status 3")),
+        ("os.kill(os.getpid(), signal.SIGTERM)", 900.0, ("agent_error", "it was ended by SIGTERM")),
+        ("signal.pause()", 0.3, ("agent_timeout", "no answer within 0.3 s")),
+        (SAYS, 900.0, ("malformed", "")),
+    ],
+    ids=["dies", "answers and dies", "is killed", "hangs", "plays on"],
+)
+def test_a_process_ends_with_itself_whoever_holds_its_pipes(
+    leaves_a_child: Write, body: str, seconds: float, said: tuple[str, str]
+) -> None:
+    async def played() -> Rollout:
+        async with OwnAgent(leaves_a_child(body), seconds=seconds) as agent:
+            return await play_own(agent)
+
+    row = asyncio.run(played())
+    assert (row.stop_condition, said[1] in row.error) == (said[0], True)
+    gc.collect()  # a pipe left open would now be one of a closed loop
+
+
+def test_one_that_ends_before_it_said_hello_is_not_waited_for(leaves_a_child: Write) -> None:
+    async def started() -> None:
+        async with OwnAgent(leaves_a_child("", top="os._exit(3)"), seconds=900.0):
+            pass
+
+    with pytest.raises(UsageError, match="ended with exit status 3 before it said hello"):
+        asyncio.run(started())
+    gc.collect()
 
 
 async def test_an_agent_that_cannot_be_started_again_fails_its_rollouts(

@@ -205,6 +205,94 @@ def act(o):
     assert (row.stop_condition, row.prompt_tokens) == ("malformed", 10)
 
 
+STREAMS = """
+def streamed(content, **more):
+    found = ""
+    for line in call(content, stream=True, **more).splitlines():
+        if line.startswith("data: {"):
+            chunk = json.loads(line[6:])
+            if "error" in chunk:
+                raise RuntimeError(chunk["error"])
+            found += chunk["choices"][0]["delta"].get("content") or ""
+    return found
+"""
+DEAD = {"error": {"message": "EngineCore died", "type": "BadRequestError", "code": 400}}
+FAILS = {
+    "503": ("text", Answer(503, "down")),
+    "429": ("text", Answer(429, "slow")),
+    "hang-up": ("text", HANG_UP),
+    "garbage": ("text", b"<html>"),
+    "an error for an answer": ("text", {"error": {"message": "upstream", "code": 502}}),
+    "an error beside an answer": ("text", {**completion("e9"), "error": {"message": "upstream"}}),
+    "aborted": ("text", completion("", "abort")),
+    "finished by an error": ("text", completion("e9", "error")),
+    "a stream that is an error": ("streamed", Stream(DEAD)),
+    "a stream that becomes one": ("streamed", Stream(delta(content="e9"), DEAD)),
+    "a stream without an end": ("streamed", Stream(delta(content="e9"))),
+    "a stream that breaks": ("streamed", Stream(delta(content="e9"), breaks=True)),
+    "a stream that is aborted": ("streamed", Stream(delta(content="e9"), delta(finish="abort"))),
+}
+"""By name: how the agent calls, and how the server fails."""
+TRIES = """
+class A:
+    def reset(self, info):
+        self.how, self.after = next(cases)
+    def act(self, o, info):
+        for left in reversed(range(TIMES)):
+            try:
+                globals()[self.how](o, key=info["api_key"], url=info["base_url"])
+            except Exception:
+                if not left and self.after == "raises":
+                    raise
+        return "x" if self.after == "acts" else 1 / 0
+"""
+"""In each rollout calls the model as its case says, some times, and then acts, fails or lets errors by."""
+
+
+def tries(python_agent: Write, times: int, cases: list[tuple[str, str]]) -> str:
+    source = CALLS + STREAMS + f"cases = iter({cases!r})" + TRIES.replace("TIMES", str(times))
+    return python_agent(source, "A")
+
+
+async def test_whatever_an_agent_makes_of_a_server_that_fails_it_is_missing(python_agent: Write) -> None:
+    cases = [(case, after) for case in FAILS for after in ("acts", "fails", "raises")]
+    name = tries(python_agent, 1, [(FAILS[case][0], after) for case, after in cases])
+    async with serve(lambda p, n: FAILS[cases[n][0]][1]) as server, OwnAgent(
+        name, base_url=server.url
+    ) as agent:  # fmt: skip
+        for _ in cases:
+            with pytest.raises(LostRolloutError, match="the server behind the proxy"):
+                await play_own(agent)
+    assert len(server.requests) == len(cases)
+
+
+async def test_whoever_got_over_a_server_that_failed_is_judged(python_agent: Write) -> None:
+    cases = [(case, after) for case in FAILS for after in ("acts", "fails")]
+    name = tries(python_agent, 2, [(FAILS[case][0], after) for case, after in cases])
+
+    def reply(payload: dict[str, Any], number: int) -> Any:
+        if number % 2:
+            return Stream(*HELLO, usage=USAGE) if payload.get("stream") else said("e9", 5, 1)
+        return FAILS[now][1]
+
+    async with serve(reply) as server, OwnAgent(name, base_url=server.url) as agent:
+        for now, after in cases:
+            row = await play_own(agent)
+            assert row.stop_condition == {"acts": "malformed", "fails": "agent_error"}[after], now
+
+
+async def test_a_server_that_is_down_leaves_a_run_incomplete_even_where_the_agent_goes_on(
+    python_agent: Write, tmp_path: Path
+) -> None:
+    name = tries(python_agent, 1, [("text", "acts")] * 2)
+    async with serve(lambda p, n: Answer(503, "down")) as server:
+        summary = await evaluated(name, server, tmp_path / "run", n=2, k=1)
+    assert (summary.rollouts, len(summary.missing)) == (0, 2)
+    assert set(summary.problems) == {
+        "the server behind the proxy answered HTTP 503: down; the agent acted without that answer"
+    }
+
+
 async def test_a_refusal_that_is_the_agents_own_doing_is_scored(python_agent: Write) -> None:
     async with serve(lambda p, n: Answer(400, "temperature must be a number")) as server, OwnAgent(
         python_agent(BY_INFO), base_url=server.url
@@ -438,6 +526,41 @@ async def test_a_stream_that_breaks_off_is_the_servers_failure(client: aiohttp.C
     ]
 
 
+async def test_only_a_call_that_began_after_a_failure_makes_it_good(client: aiohttp.ClientSession) -> None:
+    begun, release = asyncio.Event(), asyncio.Event()
+
+    async def wait(payload: dict[str, Any]) -> None:
+        if payload["model"] == "slow":
+            begun.set()
+            await release.wait()
+
+    def reply(payload: dict[str, Any], number: int) -> Any:
+        return Answer(503, "down") if payload["model"] == "bad" else said("hm", 5, 1)
+
+    async with serve(reply) as server, Proxy(server.url) as proxy:
+        server.before = wait
+        rollout = Metered(proxy, client)
+        beside = asyncio.create_task(rollout.ask(model="slow"))
+        await begun.wait()
+        await rollout.ask(model="bad")
+        release.set()
+        await beside
+        assert "HTTP 503" in rollout.meter.problem
+        await rollout.ask()
+        assert rollout.meter.problem == ""
+
+
+def test_a_stream_makes_good_what_failed_once_its_end_is_seen() -> None:
+    meter = Meter([])
+    meter.begin({}).fail("down")
+    call = meter.begin({})
+    call.read_chunk(delta(content="e9"))
+    assert meter.problem == "down"
+    call.read_chunk(delta(finish="stop"))
+    assert meter.problem == ""
+    assert meter.is_waiting
+
+
 async def test_what_is_open_at_the_end_of_a_rollout_has_unknown_tokens(client: aiohttp.ClientSession) -> None:
     begun, release = asyncio.Event(), asyncio.Event()
 
@@ -494,6 +617,17 @@ async def test_a_body_that_is_no_request_is_refused(client: aiohttp.ClientSessio
         async with client.post(f"{proxy.url}/chat/completions", data=body, headers=headers) as answer:
             assert answer.status == 400
     assert not rollout.segments
+
+
+async def test_a_request_that_cannot_be_kept_is_the_agents_doing(client: aiohttp.ClientSession) -> None:
+    deep: Any = []
+    for _ in range(700):
+        deep = [deep]
+    async with serve(lambda p, n: "hm") as server, Proxy(server.url) as proxy:
+        rollout = Metered(proxy, client)
+        status, _ = await rollout.ask(tools=[{"parameters": deep}])
+    assert (status, rollout.meter.problem, rollout.meter.is_waiting) == (400, "", False)
+    assert server.requests == []
 
 
 @pytest.mark.parametrize("answer", [
