@@ -5,9 +5,9 @@
 Wall time is left out, and the text of a harness's failure, which names its file. Token counts may be higher
 in the record where the model failed, for attempts that came to nothing are not replayed.
 
-What the model gave back is played as it is recorded, so a difference in it is something that no backend gives, such
-as a reply apart from a text that already says it. Its token ids, log-probabilities and reasons to stop are the
-author's word.
+What the model gave back is played as it is recorded, so a difference in it is something that no backend
+gives, such as a reply apart from a text that already says it. Its token ids, log-probabilities and reasons
+to stop are the author's word.
 
 Not covered: what the model was sent, which its recorded backend compares (`recorded.py`).
 """

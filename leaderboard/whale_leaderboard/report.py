@@ -5,8 +5,8 @@
 A finding either refuses the bundle at its level, or is a note for people. A `Refusal` stops what found it:
 what comes after the first fault of a chain or a list is seldom worth reading.
 
-What a finding quotes is a stranger's: in its place and message hidden characters, line breaks and tabs are spelt
-out, and each is cut to `MOST_SAID` characters. So it is one line of text wherever it is printed.
+What a finding quotes is a stranger's: in its place and message hidden characters, line breaks and tabs are
+spelt out, and each is cut to `MOST_SAID` characters. So it is one line of text wherever it is printed.
 
 Not covered: how findings are reached.
 """

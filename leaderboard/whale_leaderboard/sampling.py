@@ -5,15 +5,15 @@
         sample.offer(record)
     sample.chosen()                                       # in the order in which they were offered
 
-Of each run: the dev rollouts of the submitted agent, by which it was selected, up to `MOST_OWN`, and `SAMPLE` of
-all others; where there are more, those of the smallest hashes. Whoever packs and whoever verifies choose the
-same ones, and nobody can before all records are final.
+Of each run: the dev rollouts of the submitted agent, by which it was selected, up to `MOST_OWN`, and
+`SAMPLE` of all others; where there are more, those of the smallest hashes. Whoever packs and whoever
+verifies choose the same ones, and nobody can before all records are final.
 
-Their author can still vary a ledger, a time in it, say, and keep the one whose sample suits. A draw then takes
-one slow hash, half a second of a core, and with a share f of the rollouts made up, 1 / (1 - f)^256 draws are
-needed: a minute and a half where these are 2%, three days where they are 5%, 8,000 years where they are 10%. So
-a sample finds a ledger that is made up in good part, and a few rollouts in it may be untrue. That is why no draw
-decides about the rollouts that an agent was selected by.
+Their author can still vary a ledger, a time in it, say, and keep the one whose sample suits. A draw then
+takes one slow hash, half a second of a core, and with a share f of the rollouts made up, 1 / (1 - f)^256
+draws are needed: a minute and a half where these are 2%, three days where they are 5%, 8,000 years where
+they are 10%. So a sample finds a ledger that is made up in good part, and a few rollouts in it may be
+untrue. That is why no draw decides about the rollouts that an agent was selected by.
 
 Not covered: what is done with the sample.
 """
