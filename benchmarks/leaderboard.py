@@ -47,7 +47,7 @@ def grow(bundle: Path, run: Path, rollouts: int) -> None:
     from msgspec import json as fast
     from msgspec.structs import replace
     from whale_leaderboard.accounting import budget_of
-    from whale_leaderboard.layout import File, Manifest
+    from whale_leaderboard.layout import Charged, File, Manifest
     from whale_leaderboard.rows import charged_of, digest_of
     from whale_leaderboard.sampling import Sample, commitment
 
@@ -84,9 +84,10 @@ def grow(bundle: Path, run: Path, rollouts: int) -> None:
                 event = Event(events, kind, key, 1, "weight", at, said, head, "")
                 head = hashlib.sha256(encode(tuple(event[:-1]))).hexdigest()
                 log.write(encode(event._replace(hash=head)._asdict()) + b"\n")
-    sample = Sample(commitment(*(_file(path)[1] for path in (ledger, charged))))
-    for key in keys:
-        sample.offer(key)
+    digests = [_file(path)[1] for path in (ledger, charged)]
+    sample = Sample((manifest.weights_id, manifest.harness_id), lambda: commitment(*digests))
+    for line in charged.read_bytes().splitlines():
+        sample.offer(fast.decode(line, type=Charged))
     lines = (row_of(number) for number in map(keys.index, sample.chosen()))
     samples.write_bytes(b"".join(line + b"\n" for line in lines))
     claim, added = manifest.claim, rollouts - had
@@ -203,7 +204,9 @@ def site(entries: int) -> None:
             rng = derive_rng("site", number)
             about = replace(plain.about, agent=f"entry {number}", parameters=(1e9, 4e9)[number % 2])
             track = replace(plain.track, size=("1B", "5B")[number % 2])
-            manifest = replace(plain, about=about, track=track, fixture=False)
+            manifest = replace(
+                plain, about=about, track=track, fixture=False, model="local/model", weights_id="sha256:0"
+            )
             path.write_bytes(fast.encode(manifest))
             write_archive(folder / "bundle", shelf / f"entry-{number:03}.tar.gz")
             curve = tuple(Point(300 * n, rng.random()) for n in range(1, 11)) if number % 5 == 0 else ()

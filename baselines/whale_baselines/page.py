@@ -12,7 +12,8 @@ Not covered: what stands on a page.
 import html
 from importlib.resources import files
 
-from whale_bench.view.page import HIDDEN, policy_of, static_text
+from whale_bench.view.hidden import HIDDEN
+from whale_bench.view.page import policy_of, static_text
 from whale_envs import __version__
 
 

@@ -19,7 +19,6 @@ Not covered: whether the records are true, which replaying them shows (`replay.p
 """
 
 import hashlib
-import math
 from array import array
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -40,6 +39,9 @@ Lines = Callable[[], Iterator[tuple[int, bytes]]]
 
 MOST_OPEN = 100_000
 """Attempts in flight at once."""
+
+FIRST, LAST = 1_577_836_800.0, 4_102_444_800.0
+"""Unix time of the beginnings of 2020 and 2100; an event is of between."""
 
 _AGENTS = ("prompt_tokens", "sampled_tokens", "model_calls", "tool_calls")
 """Parts of a charge that only a rollout has."""
@@ -166,7 +168,7 @@ class Audit:
             self._check_link(event, line, number)
             self.head, self.events = event.hash, number
             self.first = self.first or event.hash
-            if event.purpose not in PURPOSES or not math.isfinite(event.at):
+            if event.purpose not in PURPOSES or not FIRST <= event.at < LAST:
                 raise self._refusal(
                     "event", "ledger.jsonl", number, f"purpose {event.purpose!r:.80}, time {event.at!r}"
                 )

@@ -5,12 +5,16 @@
 Wall time is left out, and the text of a harness's failure, which names its file. Token counts may be higher
 in the record where the model failed, for attempts that came to nothing are not replayed.
 
+What the model gave back is played as it is recorded, so a difference in it is something that no backend
+gives, such as a reply apart from a text that already says it. Its token ids, log-probabilities and reasons
+to stop are the author's word.
+
 Not covered: what the model was sent, which its recorded backend compares (`recorded.py`).
 """
 
 from collections.abc import Iterator
 
-from whale_bench.records import Rollout
+from whale_bench.records import Rollout, Segment
 from whale_leaderboard.recorded import HARNESS_FAILED, MODEL_FAILED, text_differs
 
 _ALONE = (
@@ -56,6 +60,7 @@ def _differences(now: Rollout, then: Rollout, searched: bool) -> Iterator[str]:
             f"it ends ({now.stop_condition}) after {len(now.segments)} calls and {len(now.steps)} steps, "
             f"{len(then.segments)} and {len(then.steps)} are recorded"
         )
+    yield from _calls(now, then)
     if now.verdict != then.verdict:
         yield f"its verdict is {now.verdict}, {then.verdict} is recorded"
     for name in Rollout.__struct_fields__:
@@ -75,6 +80,14 @@ def _steps(now: Rollout, then: Rollout) -> Iterator[str]:
         for name in ("action", "observation", "event", "feedback"):
             if getattr(step, name) != getattr(recorded, name):
                 yield f"step {number}: {text_differs(name, getattr(step, name), getattr(recorded, name))}"
+
+
+def _calls(now: Rollout, then: Rollout) -> Iterator[str]:
+    for number, (call, recorded) in enumerate(zip(now.segments, then.segments, strict=False), start=1):
+        if call != recorded:
+            for name in Segment.__struct_fields__:
+                if getattr(call, name) != getattr(recorded, name):
+                    yield f"call {number}: {text_differs(name, getattr(call, name), getattr(recorded, name))}"
 
 
 def _tokens(now: Rollout, then: Rollout) -> Iterator[str]:

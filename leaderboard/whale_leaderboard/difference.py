@@ -15,11 +15,11 @@ from pathlib import Path
 import msgspec
 
 from whale_bench.statistics import differences_of, paired, sign_flip
+from whale_bench.view.hidden import plain
 from whale_envs import UsageError
 from whale_leaderboard.archive import Bundle, open_bundle
 from whale_leaderboard.layout import MOST_HARNESS
 from whale_leaderboard.report import Finding, Refusal
-from whale_leaderboard.site.templates import plain
 from whale_leaderboard.textdiff import first_difference, unified
 from whale_leaderboard.wellformed import Entry, check
 

@@ -1,6 +1,10 @@
-"""Digests of what a score hangs on: the package's sources, the examples' ids, a harness.
+"""Digests of what a score hangs on: the package's sources and data, the examples' ids, a harness.
 
     package_digest()                                    # equal on two machines with the same checkout
+    verifier()                                           # with the leaderboard's sources; a report has it
+
+An example's id is the hash of what an agent is shown of it (`whale_envs.core.content_id`); what its answers
+are is in the data, which the package's digest is over.
 
 Not covered: weights, whose digest is their backend's `weights_id`.
 """
@@ -11,16 +15,36 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
+from whale_envs import __version__
+
 
 @cache
 def package_digest() -> str:
-    """SHA-256, in hex, of the Python files of whale_envs and whale_bench, by name."""
+    """SHA-256, in hex, of the Python files of whale_envs and whale_bench and the embedded data, by name."""
+    return files_digest("whale_envs", "whale_bench")
+
+
+@cache
+def verifier() -> str:
+    """What verifies: version, digest of the package, digest of the leaderboard less its pages."""
+    return f"whale-envs {__version__}, {package_digest()}, {files_digest('whale_leaderboard', less='site')}"
+
+
+def files_digest(*packages: str, less: str | None = None) -> str:
+    """SHA-256 of the Python files of packages and of all in their folder `data`.
+
+    Args:
+        packages: names of packages.
+        less: folder of a package that is left out.
+    """
     sums = hashlib.sha256()
-    for package in ("whale_envs", "whale_bench"):
+    for package in packages:
         root = Path(str(files(package)))
-        for path in sorted(root.rglob("*.py"), key=lambda p: p.relative_to(root).as_posix()):
-            name = f"{package}/{path.relative_to(root).as_posix()}"
-            sums.update(f"{name}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+        found = {path.relative_to(root): path for path in root.rglob("*") if path.is_file()}
+        for inside, path in sorted(found.items(), key=lambda pair: pair[0].as_posix()):
+            if inside.parts[0] != less and (inside.suffix == ".py" or inside.parts[0] == "data"):
+                name = f"{package}/{inside.as_posix()}"
+                sums.update(f"{name}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
     return sums.hexdigest()
 
 

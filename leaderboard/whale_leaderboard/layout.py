@@ -21,6 +21,7 @@ import msgspec
 from msgspec import Meta
 
 from whale_bench.statistics import Score
+from whale_bench.view.hidden import is_visible
 
 K = 8
 """Samples of each test example."""
@@ -57,7 +58,7 @@ class _Strict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class About(_Strict, frozen=True, kw_only=True):
-    """What only the authors can say: the file given to `pack --about`."""
+    """What only the authors can say: the file given to `pack --about`. What it names can be seen."""
 
     agent: _Word
     authors: Annotated[tuple[_Word, ...], Meta(min_length=1, max_length=64)]
@@ -76,6 +77,12 @@ class About(_Strict, frozen=True, kw_only=True):
     """Model that proposed harnesses, as its server names it."""
     reference: bool = False
     """Whether it is a reference row, never ranked, by its authors' own choice."""
+
+    def __post_init__(self) -> None:
+        for name in ("agent", "authors", "licence", "hardware"):
+            said = getattr(self, name)
+            if not all(map(is_visible, (said,) if isinstance(said, str) else said)):
+                raise ValueError(f"nothing can be seen of `{name}`")
 
 
 class Track(_Strict, frozen=True, kw_only=True):
@@ -149,6 +156,15 @@ class Manifest(_Strict, frozen=True, kw_only=True):
     """The test run first."""
     files: Annotated[dict[str, File], Meta(max_length=MOST_FILES)]
     """Every other file, by name."""
+
+
+def is_fixture(model: str, weights_id: str) -> bool:
+    """Whether a model is scripted, by its own names; what a bundle says of itself apart.
+
+    >>> is_fixture("scripted/random", "scripted:random"), is_fixture("local/smollm2", "sha256:0")
+    (True, False)
+    """
+    return model.startswith("scripted/") or weights_id.startswith("scripted:")
 
 
 class Charged(_Strict, frozen=True, kw_only=True):

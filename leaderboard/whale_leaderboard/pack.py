@@ -36,6 +36,7 @@ from whale_leaderboard.layout import (
     MOST_HARNESS,
     TEST,
     About,
+    Charged,
     Claim,
     File,
     K,
@@ -199,10 +200,13 @@ class _Packer:
             lambda place: _lost(store, order, place),
         )
         ids = [_sha256(folder / name) for name in ("ledger.jsonl", "charged.jsonl")]
-        sample = Sample(commitment(*ids))
-        for key, place in order.items():  # in the order of settlement, as a dict keeps it
-            if number or purposes[place] != "test":
-                sample.offer(key)
+        settings = self.stores[0].settings
+        sample = Sample((settings["weights_id"], settings["harness_id"]), lambda: commitment(*ids))
+        read = msgspec.json.Decoder(Charged).decode
+        with (folder / "charged.jsonl").open("rb") as lines:
+            for record in map(read, lines):
+                if number or record.purpose != "test":
+                    sample.offer(record)
         chosen = {key: rank for rank, key in enumerate(sample.chosen())}
         harnesses: set[str] = set()
         write_ordered(

@@ -26,7 +26,7 @@ import msgspec
 
 from whale_bench.statistics import Score, paired
 from whale_envs import UsageError
-from whale_leaderboard.layout import Track
+from whale_leaderboard.layout import Track, is_fixture
 from whale_leaderboard.pairs import p_value
 from whale_leaderboard.report import UNPINNED, Report
 
@@ -108,9 +108,10 @@ def rank(reports: Sequence[Report]) -> Board:
 def why_not(report: Report) -> str:
     """Why an entry is not ranked; empty where it is."""
     assert report.manifest is not None
-    if report.manifest.fixture:
+    manifest = report.manifest
+    if manifest.fixture or is_fixture(manifest.model, manifest.weights_id):
         return "a scripted model is a fixture: a reference row"
-    if report.manifest.about.reference:
+    if manifest.about.reference:
         return "a reference row"
     if report.level < 1:
         return "not verified"

@@ -65,7 +65,7 @@ class RecordedBackend(Backend):
             text=text,
             reasoning=reasoning,
             raw_text=segment.text,
-            finish_reason=segment.finish_reason,  # type: ignore[arg-type]  # as it was written down
+            finish_reason=segment.finish_reason,  # type: ignore[arg-type]  # one of its words, see `rows.py`
             tool_calls=segment.tool_calls,
             prompt_ids=segment.prompt_ids,
             sampled_ids=segment.sampled_ids,

@@ -5,14 +5,19 @@
 A finding either refuses the bundle at its level, or is a note for people. A `Refusal` stops what found it:
 what comes after the first fault of a chain or a list is seldom worth reading.
 
+What a finding quotes is a stranger's: in its place and message hidden characters, line breaks and tabs are
+spelt out, and each is cut to `MOST_SAID` characters. So it is one line of text wherever it is printed.
+
 Not covered: how findings are reached.
 """
 
 from typing import Literal
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from whale_bench.statistics import Score
+from whale_bench.view.hidden import plain
 from whale_envs.errors import InfrastructureError
 from whale_leaderboard.accounting import Account
 from whale_leaderboard.curve import Point
@@ -29,6 +34,10 @@ BADGES = ("not verified", "well-formed", "replayed", "reproduced")
 """By level."""
 
 
+MOST_SAID = 500
+"""Characters of a finding's place, and of its message."""
+
+
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that verification found."""
 
@@ -42,6 +51,10 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     refuses: bool
     """Whether the level is refused for it; else it is a note."""
 
+    def __post_init__(self) -> None:
+        for name in ("place", "message"):
+            force_setattr(self, name, _on_a_line(getattr(self, name)))
+
     def __str__(self) -> str:
         return f"{'refused' if self.refuses else 'note'} [{self.code}] {self.place}: {self.message}"
 
@@ -50,8 +63,14 @@ class Refusal(Exception):  # noqa: N818 - not an error of this program
     """A finding that refuses the bundle."""
 
     def __init__(self, level: int, code: str, place: str, message: str) -> None:
-        super().__init__(message)
         self.finding = Finding(level=level, code=code, place=place, message=message, refuses=True)
+        super().__init__(self.finding.message)
+
+
+def _on_a_line(text: str) -> str:
+    """A text as one short line; of one that is that already, itself."""
+    text = plain(text).replace("\n", "\\n").replace("\t", "\\t")
+    return text if len(text) <= MOST_SAID else f"{text[: MOST_SAID - 1]}…"
 
 
 class CannotVerifyError(InfrastructureError):

@@ -6,8 +6,9 @@
 
 A submission is a bundle in that folder: NAME/ or NAME.tar.gz. Where NAME.report.json stands beside it,
 written by `verify --out` of the same bundle by the same sources, it is taken, if it is of the level that is
-asked for or a higher one; else the bundle is verified. A report is trusted: whoever accepts one has verified
-the bundle anew, as the tests of this repository do.
+asked for or a higher one; else the bundle is verified. Up to level 2 whoever builds stands for the reports
+in the folder: the tests of this repository compare each with what they find themselves. A report of level 3
+is taken only where the maintainers' list has it (`vouching.py`).
 
 Not covered: pages, see `site/`.
 """
@@ -23,12 +24,13 @@ import msgspec
 from whale_envs import UsageError, __version__
 from whale_leaderboard.archive import ARCHIVE, read_first
 from whale_leaderboard.curve import Curve
-from whale_leaderboard.digests import package_digest
+from whale_leaderboard.digests import verifier
 from whale_leaderboard.layout import MANIFEST, MOST_MANIFEST
 from whale_leaderboard.money import money_of
 from whale_leaderboard.ranking import Board, paper_rows
 from whale_leaderboard.report import Refusal, Report
 from whale_leaderboard.runs import Say
+from whale_leaderboard.vouching import LIST, claims_reproduction, vouched
 
 RESULTS = "results.json"
 FORMAT = 1
@@ -105,12 +107,15 @@ def report_of(path: Path, *, level: int = 1, say: Say = lambda _what, _count: No
     beside = path.with_name(path.name.removesuffix(ARCHIVE) + REPORT)
     if beside.is_file():
         try:
-            report = msgspec.json.decode(beside.read_bytes(), type=Report)
+            text = beside.read_bytes()
+            report = msgspec.json.decode(text, type=Report)
             digest = hashlib.sha256(read_first(path, MANIFEST, MOST_MANIFEST)).hexdigest()
         except (msgspec.DecodeError, UnicodeDecodeError, Refusal) as error:
             raise UsageError(f"{beside}: is no report of {path.name}: {error}") from error
-        fits = report.bundle == digest and report.verifier.endswith(package_digest())
-        if fits and report.asked >= level:
+        if report.bundle == digest and report.verifier == verifier() and report.asked >= level:
+            if claims_reproduction(report) and hashlib.sha256(text).hexdigest() not in vouched(path.parent):
+                said = f"says level {report.level}, and its SHA-256 is not in"
+                raise UsageError(f"{beside}: {said} {LIST} beside the folder of submissions")
             return report
     # What replays need is not loaded where every report is there, nor by the processes of `site/reading.py`.
     from whale_leaderboard.verify import verify

@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from whale_bench.evaluation import charge_of
 from whale_bench.ledger import Charge
-from whale_bench.models.base import Message
+from whale_bench.models.base import FinishReason, Message
 from whale_bench.records import Rollout, Segment, Step
 from whale_bench.store import outcome_of
 from whale_envs.core import Verdict
@@ -40,6 +40,17 @@ _Id = Annotated[str, Meta(min_length=1, max_length=512)]
 _Count = Annotated[int, Meta(ge=0, le=2**53)]
 _Share = Annotated[float, Meta(ge=0.0, le=1.0)]
 _Seconds = Annotated[float, Meta(ge=0.0, le=1e9)]
+_TokenIds = tuple[Annotated[int, Meta(ge=0, le=2**31)], ...]
+_Logprobs = tuple[Annotated[float, Meta(ge=-1e9, le=0.01)], ...]
+"""Some servers round one of a sure token to a little above 0."""
+_Metrics = Annotated[
+    dict[
+        Annotated[str, Meta(pattern=r"\A[a-z][a-z0-9_]{0,63}\Z")],
+        Annotated[float, Meta(ge=-1e15, le=1e15)],
+    ],
+    Meta(max_length=64),
+]
+_Group = tuple[Annotated[str, Meta(max_length=256)], Annotated[str, Meta(max_length=256)]]
 
 
 def _strict(kind: type[msgspec.Struct], **types: Any) -> Any:
@@ -60,8 +71,14 @@ _Verdict: Any = _strict(Verdict, reward=_Share, standard=_Share | None, paper=_S
 _Segment: Any = _strict(
     Segment,
     messages=tuple[_Message, ...],
+    finish_reason=FinishReason,
+    prompt_ids=_TokenIds | None,
+    sampled_ids=_TokenIds | None,
+    logprobs=_Logprobs | None,
     prompt_tokens=_Count | None,
     sampled_tokens=_Count | None,
+    cache_read_tokens=_Count | None,
+    cache_write_tokens=_Count | None,
     lost_prompt_tokens=_Count,
     lost_sampled_tokens=_Count,
 )
@@ -75,8 +92,12 @@ _Rollout = _strict(
     segments=tuple[_Segment, ...],
     steps=tuple[_Step, ...],
     verdict=_Verdict,
+    metrics=_Metrics,
+    groups=Annotated[tuple[_Group, ...], Meta(max_length=64)],
     prompt_tokens=_Count | None,
     sampled_tokens=_Count | None,
+    known_prompt_tokens=_Count | None,
+    known_sampled_tokens=_Count | None,
     tool_calls=_Count,
     seconds=_Seconds,
     env_seconds=_Seconds,
@@ -105,7 +126,21 @@ def read_rollout(line: bytes) -> Rollout:
     if row.env_seconds > row.seconds + _SLACK:
         said = f"{row.env_seconds:g} s in its environment, {row.seconds:g} s in all"
         raise ValueError(f"has an env_seconds that cannot be: {said}")
+    for number, segment in enumerate(row.segments, start=1):
+        if why := _impossible(segment):
+            raise ValueError(f"has a call {number} that cannot be: {why}")
     return row
+
+
+def _impossible(segment: Segment) -> str:
+    """What of a call's parts do not fit together, in words; empty where they do."""
+    if segment.logprobs is not None and len(segment.logprobs) != len(segment.sampled_ids or ()):
+        return f"{len(segment.logprobs)} logprobs of {len(segment.sampled_ids or ())} sampled ids"
+    cached = (segment.cache_read_tokens or 0) + (segment.cache_write_tokens or 0)
+    sent = (segment.prompt_tokens or 0) + segment.lost_prompt_tokens  # counts of a cache are of all attempts
+    if segment.prompt_tokens is not None and cached > sent:
+        return f"{cached} of {sent} prompt tokens went through a cache"
+    return ""
 
 
 def _weight(line: bytes) -> int:

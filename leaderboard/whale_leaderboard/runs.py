@@ -21,7 +21,7 @@ from whale_envs import SPLITS, ExampleSet, UsageError, load_examples
 from whale_leaderboard.accounting import Account, Accountant
 from whale_leaderboard.archive import Bundle
 from whale_leaderboard.audit import Audit
-from whale_leaderboard.layout import MOST_EVENT, MOST_TOML, Charged, K, Manifest
+from whale_leaderboard.layout import MOST_EVENT, MOST_TOML, Charged, K, Manifest, is_fixture
 from whale_leaderboard.report import CannotVerifyError, Refusal
 from whale_leaderboard.sampling import Sample, commitment
 from whale_leaderboard.selection import DevScores
@@ -107,7 +107,8 @@ class Reader:
         judge = settings.get("judge")
         audit = Audit(place, self.splits, Accountant(judge if isinstance(judge, str) else None))
         names = f"{place}/ledger.jsonl", f"{place}/charged.jsonl"
-        sample = Sample(commitment(*(self.manifest.files[name].sha256 for name in names)))
+        agent = (self.manifest.weights_id, self.manifest.harness_id)
+        sample = Sample(agent, lambda: commitment(*(self.manifest.files[name].sha256 for name in names)))
         kept: dict[str, tuple[Charged, Charge]] = {}
         events, records = (partial(self.bundle.lines, name, MOST_EVENT) for name in names)
         self.dev.begin(card.head)
@@ -124,7 +125,11 @@ class Reader:
                     )
                 self.tested[record.key] = (record, settled.charge)
             else:
-                _offer(sample, kept, record, settled.charge)
+                out = sample.offer(record)
+                if out != record.key:
+                    kept[record.key] = (record, settled.charge)
+                if out is not None:
+                    kept.pop(out, None)
                 self.dev.add(record, settled.event.at)
             if settled.number % _EVERY == 0:
                 self.say(f"{place}: charged rollouts", settled.number)
@@ -142,15 +147,6 @@ class Reader:
             )
         whole = {key: kept[key] for key in sample.chosen()}
         return Run(number, settings, plan, audit.accountant.account(), audit, whole)
-
-
-def _offer(sample: Sample, kept: dict[str, tuple[Charged, Charge]], record: Charged, charge: Charge) -> None:
-    """Draws, and keeps the record while it is in the draw."""
-    out = sample.offer(record.key)
-    if out != record.key:
-        kept[record.key] = (record, charge)
-        if out is not None:
-            del kept[out]
 
 
 def _read_plan(bundle: Bundle, manifest: Manifest, number: int) -> tuple[EvalPlan, Mapping[str, Any]]:
@@ -188,6 +184,11 @@ def _read_plan(bundle: Bundle, manifest: Manifest, number: int) -> tuple[EvalPla
                 name,
                 f"its {field_name} is {settings.get(field_name)!r:.200}, {value!r:.200} is needed",
             )
+    weights = str(settings.get("weights_id", settings.get("base_id", "")))
+    if is_fixture(plan.model, weights) and settings.get("fixture") is not True:
+        raise Refusal(
+            1, "settings", name, f"it denies that the scripted model {plan.model!r:.100} is a fixture"
+        )
     return plan, settings
 
 

@@ -20,7 +20,7 @@ from whale_envs import UsageError, __version__
 from whale_envs.errors import UnconfinedError
 from whale_leaderboard.archive import open_bundle
 from whale_leaderboard.canaries import canaries
-from whale_leaderboard.digests import package_digest
+from whale_leaderboard.digests import package_digest, verifier
 from whale_leaderboard.layout import MOST_BYTES, TEST
 from whale_leaderboard.replay import replay
 from whale_leaderboard.report import (
@@ -103,7 +103,7 @@ def verify(
     except UnconfinedError as error:
         raise CannotVerifyError(str(error)) from error
     if entry is None:
-        return Report(bundle="", asked=level, level=0, findings=tuple(found), verifier=_verifier())
+        return Report(bundle="", asked=level, level=0, findings=tuple(found), verifier=verifier())
     reached = _capped(entry, reached, replayed, found)
     manifest = entry.manifest
     return Report(
@@ -111,7 +111,7 @@ def verify(
         asked=level,
         level=reached,
         findings=tuple(found),
-        verifier=_verifier(),
+        verifier=verifier(),
         manifest=manifest,
         score=entry.score,
         means=entry.means,
@@ -205,7 +205,3 @@ def _refused(found: list[Finding]) -> bool:
 
 def _note(code: str, place: str, message: str) -> Finding:
     return Finding(level=1, code=code, place=place, message=message, refuses=False)
-
-
-def _verifier() -> str:
-    return f"whale-envs {__version__}, {package_digest()}"

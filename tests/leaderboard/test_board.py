@@ -41,7 +41,9 @@ def entry(name: str, chance: float, form: Manifest, **changes: Any) -> Report:
     about = msgspec.structs.replace(ABOUT, agent=name)
     fields: dict[str, Any] = {
         "bundle": name, "asked": 2, "level": 2, "findings": (), "verifier": "v", "score": mean_at_k(rewards),
-        "manifest": msgspec.structs.replace(form, fixture=False, about=about),
+        "manifest": msgspec.structs.replace(
+            form, fixture=False, model="local/a-model", weights_id="sha256:" + "ab" * 32, about=about
+        ),
         "means": tuple(sum(r) / 8 for r in rewards), "account": Accountant().account(), "track": TRACK,
         "selection": "dev",
     }  # fmt: skip

@@ -1,5 +1,6 @@
 """Every submission in the tree, verified as a stranger's would be; `make submissions` runs this alone."""
 
+from hashlib import sha256
 from pathlib import Path
 
 import msgspec
@@ -9,10 +10,13 @@ from whale_leaderboard.ranking import why_not
 from whale_leaderboard.report import Report
 from whale_leaderboard.results import REPORT, bundles_in
 from whale_leaderboard.verify import verify
+from whale_leaderboard.vouching import beyond, vouched
 
 SHELF = Path(__file__).resolve().parent.parent.parent / "leaderboard" / "submissions"
 BUNDLES = list(bundles_in(SHELF))
 MOST_MB = 50
+CAPPED = {"unmetered", "own_agent", "varies"}
+"""Notes with which an honest entry stays at level 1."""
 
 
 @pytest.mark.parametrize("bundle", BUNDLES, ids=lambda path: path.name)
@@ -21,13 +25,11 @@ def test_a_submission_verifies_and_its_report_says_no_more(bundle: Path) -> None
     found = verify(bundle, level=2)
     assert found.passed, found.findings
     assert found.manifest is not None
-    assert found.level == (2 if found.manifest.metered else 1)
+    assert found.level == (1 if CAPPED & {finding.code for finding in found.findings} else 2)
     beside = bundle.with_name(bundle.name.removesuffix(ARCHIVE) + REPORT)
     if beside.is_file():
         said = msgspec.json.decode(beside.read_bytes(), type=Report)
-        for name in ("bundle", "manifest", "score", "means", "account", "track", "selection", "curve"):
-            assert getattr(said, name) == getattr(found, name), name
-        assert said.level <= max(found.level, 3 if said.reproduction is not None else 0)
+        assert not beyond(said, found, sha256(beside.read_bytes()).hexdigest(), vouched(SHELF))
 
 
 def test_nothing_else_lies_in_the_folder() -> None:

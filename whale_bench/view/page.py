@@ -41,12 +41,6 @@ MODULES = (
 )  # fmt: skip
 """In the order in which they need one another."""
 
-HIDDEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
-    "\ud800-\udfff\ufeff\ufff9-\ufffb\ufffe\uffff]|[\U000e0000-\U000e007f]"
-)
-"""Characters that are invisible or turn the direction of text, as `dom.js` has them."""
-
 _IMPORT = re.compile(r"^import [^;]*;\n", re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=const |class |function |async )", re.MULTILINE)
 _PLACE = re.compile(r"\{\{(\w+)\}\}")

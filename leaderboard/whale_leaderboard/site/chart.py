@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from whale_bench.statistics import Score
+from whale_bench.view.hidden import plain
 from whale_leaderboard.curve import Curve
-from whale_leaderboard.site.templates import plain
 
 MOST_SERIES = 12
 """Drawn in one figure; more cannot be told apart."""

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from whale_bench.view.hidden import plain
 from whale_envs import UsageError
 from whale_leaderboard.results import Submission, page_of
-from whale_leaderboard.site.templates import Pages, plain
+from whale_leaderboard.site.templates import Pages
 
 ATOM, JSON = "feed.xml", "feed.json"
 

@@ -23,12 +23,12 @@ from typing import IO, NamedTuple
 import msgspec
 
 from whale_bench.garbage import fewer_collections
+from whale_bench.view.hidden import plain
 from whale_bench.view.page import shell
 from whale_envs import InfrastructureError, UsageError
 from whale_leaderboard.report import Report
 from whale_leaderboard.results import Submission, page_of
 from whale_leaderboard.site.contents import Contents, read_contents
-from whale_leaderboard.site.templates import plain
 
 WORTH = 16
 """Bundles for which a further process is worth its start."""

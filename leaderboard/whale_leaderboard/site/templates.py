@@ -15,20 +15,12 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from whale_bench.view.page import HIDDEN, policy_of, static_text
+from whale_bench.view.hidden import plain
+from whale_bench.view.page import policy_of, static_text
 from whale_envs import UsageError, __version__
 
 if TYPE_CHECKING:
     from jinja2 import Environment
-
-
-def plain(text: str) -> str:
-    """The text with hidden characters spelt out.
-
-    >>> plain("a\u202eb")
-    'a‹U+202E›b'
-    """
-    return HIDDEN.sub(lambda found: f"‹U+{ord(found[0]):04X}›", text.replace("\r\n", "\n"))
 
 
 class Pages:
