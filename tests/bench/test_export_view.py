@@ -14,8 +14,9 @@ from whale_bench.export import export
 from whale_bench.records import Step
 
 SETTINGS = {
-    "model": "agent:mine.py:act", "domain": "chess_puzzles", "env_id": "whale/ChessPuzzles-v0", "tier": "mini",
-    "split": "test", "profile": "standard", "fixture": False, "seed": 0, "harness_id": "h", "weights_id": "w",
+    "model": "agent:mine.py:act", "domain": "chess_puzzles", "env_id": "whale/ChessPuzzles-v0",
+    "tier": "mini", "split": "test", "profile": "standard", "fixture": False, "seed": 0,
+    "harness_id": "h", "weights_id": "w",
     "versions": {"whale-envs": "0", "python": "3"}, "n": 2, "k": 1,
 }  # fmt: skip
 

@@ -201,8 +201,9 @@ def choose(outcomes: Iterable[tuple[str, bool]], most: int) -> set[str]:
         if strata[solved] and most > 1:
             share = max(share, 1) if solved else min(share, most - 1)
     wanted = {True: min(share, len(strata[True])), False: min(most - share, len(strata[False]))}
-    return {key for solved, keys in strata.items() for key in sorted(keys, key=_rank)[: wanted[solved]]}
+    return {key for solved, keys in strata.items() for key in sorted(keys, key=rank)[: wanted[solved]]}
 
 
-def _rank(key: str) -> bytes:
+def rank(key: str) -> bytes:
+    """Where a key stands in the order in which rollouts are chosen."""
     return hashlib.sha256(key.encode()).digest()

@@ -15,7 +15,7 @@ import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import msgspec
 
@@ -67,7 +67,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     example: str = ""
     sort: Sort = "order"
     desc: bool = False
-    offset: int = 0
+    offset: Annotated[int, msgspec.Meta(le=2**63 - 1)] = 0
     limit: int = 50
 
 

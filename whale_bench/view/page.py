@@ -7,7 +7,8 @@ as gzip in base64, so no text of a rollout can be markup, and it only ever becom
 (`static/dom.js`). A content security policy allows the page's own script and style, by their hashes, and
 nothing else: no other script, no image, no font, no connection.
 
-A run of more than `MOST` rollouts has that many in its page, see `data.choose`.
+A run of more than `MOST` rollouts has that many in its page, see `data.choose`; of these, one whose replays
+take more than `MOST_BYTES` has the first that fit, by the same hash.
 
 Not covered: browsers before 2024, which lack `light-dark()`; `server.py` for runs that are large.
 """
@@ -26,7 +27,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from whale_bench.view.board import pieces
-from whale_bench.view.data import choose
+from whale_bench.view.data import choose, rank
 from whale_bench.view.index import MOST_ROWS, DamagedRolloutError, Progress, Query, RunIndex
 from whale_bench.view.replay import replay_of
 from whale_envs import __version__
@@ -35,11 +36,20 @@ from whale_envs.errors import UsageError
 MOST = 2_000
 """Most rollouts whose content one page holds."""
 
+MOST_BYTES = 50_000_000
+"""Most bytes of JSON that their replays take, before compression: a browser holds all of it."""
+
 MODULES = (
     "dom.js", "python.js", "board.js", "blocks.js", "charts.js", "source.js", "overview.js", "table.js",
     "reading.js", "replay.js", "theme.js", "app.js",
 )  # fmt: skip
 """In the order in which they need one another."""
+
+_FULL = (
+    "This page holds {shown:,} of {of:,} rollouts, as many as go into {mb} MB, by a hash of their keys. "
+    "Scores, distributions and groups are of all rollouts; table and filters are of those held. "
+    "whale-bench view --serve shows all."
+)
 
 _IMPORT = re.compile(r"^import [^;]*;\n", re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=const |class |function |async )", re.MULTILINE)
@@ -121,25 +131,32 @@ def shell(config: Mapping[str, Any], *, title: str, data: bytes = b"", connect: 
 
 def _data(index: RunIndex, keys: set[str], total: int) -> tuple[bytes, int]:
     """What an embedded source reads, and how many rollouts it has."""
-    found, rows, replays, offset = [], [], [], 0
+    found, offset = [], 0
     while page := index.rows(Query(offset=offset, limit=MOST_ROWS)).rows:
         found += [row for row in page if row.key in keys]
         offset += len(page)
-    for row in found:
+    replays: dict[str, msgspec.Raw] = {}
+    left, damaged, full = MOST_BYTES, 0, False
+    for row in sorted(found, key=lambda row: rank(row.key)):
         try:
             rollout = index.rollout(row.key)
-        except DamagedRolloutError:  # counted below: one line costs nobody the page
+        except DamagedRolloutError:  # one line costs nobody the page
+            damaged += 1
             continue
         if rollout is None:
             raise UsageError(f"{index.store.folder}: rollout {row.key!r} is gone")
-        rows.append(row)
-        replays.append(msgspec.Raw(msgspec.json.encode(replay_of(rollout))))
-    overview, damaged = index.overview, len(found) - len(rows)
+        replay = msgspec.json.encode(replay_of(rollout))
+        left -= len(replay)
+        if full := left < 0:
+            break
+        replays[row.key] = msgspec.Raw(replay)
+    rows, overview = [row for row in found if row.key in replays], index.overview
+    sample = {"shown": len(rows), "of": total - damaged}
     data = {
         "overview": msgspec.structs.replace(overview, damaged=overview.damaged + damaged),
-        "sample": {"shown": len(rows), "of": total - damaged},
+        "sample": sample | ({"note": _FULL.format(**sample, mb=MOST_BYTES // 10**6)} if full else {}),
         "rows": rows,
-        "replays": replays,
+        "replays": [replays[row.key] for row in rows],
     }
     return msgspec.json.encode(data), len(rows)
 

@@ -106,7 +106,7 @@ class ViewServer(LoopbackServer):
     async def _runs(self, _: web.Request) -> web.Response:
         runs = await asyncio.to_thread(find_runs, self._folder)
         self._found = {run_id(path): path for path in runs}
-        return _json({"runs": await asyncio.to_thread(lambda: [listed(path) for path in runs])})
+        return _json({"runs": await asyncio.to_thread(lambda: [listed(path, self._folder) for path in runs])})
 
     async def _progress(self, request: web.Request) -> web.Response:
         async with self._turn:
@@ -148,7 +148,7 @@ class ViewServer(LoopbackServer):
 
 
 def find_runs(folder: Path) -> list[Path]:
-    """The runs that `folder` is or holds, newest name first.
+    """The runs that `folder` is or holds, itself or one folder deeper (several models), newest name first.
 
     Raises:
         UsageError: it is no folder, or cannot be read.
@@ -156,9 +156,13 @@ def find_runs(folder: Path) -> list[Path]:
     if (folder / "run.toml").is_file():
         return [folder]
     try:
-        found = [path for path in folder.iterdir() if (path / "run.toml").is_file()]
+        inside = [path for path in folder.iterdir() if path.is_dir()]
     except OSError as error:
         raise UsageError(f"{folder}: no folder of runs: {error.strerror}") from error
+    found = []
+    for path in inside:
+        is_run = (path / "run.toml").is_file()
+        found += [path] if is_run else [file.parent for file in path.glob("*/run.toml")]
     return sorted(found, reverse=True)
 
 
@@ -167,15 +171,15 @@ def run_id(folder: Path) -> str:
     return hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
 
 
-def listed(folder: Path) -> dict[str, Any]:
-    """A run as a list shows it, from its two small files alone."""
+def listed(folder: Path, among: Path) -> dict[str, Any]:
+    """A run as a list of those in `among` shows it, from its two small files alone."""
     settings, summary = _toml(folder / "run.toml"), _read_json(folder / "summary.json")
     score = summary.get("score")
     mean = score.get("mean") if isinstance(score, dict) else None
     state = "complete" if summary.get("complete") else "incomplete" if summary else "no summary yet"
     return {
         "id": run_id(folder),
-        "name": folder.resolve().name,
+        "name": folder.resolve().name if folder == among else folder.relative_to(among).as_posix(),
         "domain": str(settings.get("domain", "?")),
         "model": str(settings.get("model", "?")),
         "n": settings.get("n", 0),

@@ -1,5 +1,9 @@
 """`whale-bench view`: what it writes and prints, its exit codes, serving until a signal."""
 
+import base64
+import gzip
+import json
+import re
 import shutil
 import signal
 import subprocess
@@ -75,6 +79,33 @@ def test_a_large_run_gets_a_sample_that_is_stated(runs: Path, tmp_path: Path) ->
 
     written = write_report(runs / "chess_puzzles", tmp_path / "page.html", most=10)
     assert (written.shown, written.of) == (10, 32)
+
+
+def test_a_run_of_long_rollouts_gets_those_that_fit_and_says_so(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from whale_bench.view import page
+
+    def held(name: str) -> dict[str, Any]:
+        text = (tmp_path / name).read_text()
+        [data] = re.findall(r'id="data"[^>]*>([^<]*)<', text)
+        found: dict[str, Any] = json.loads(gzip.decompress(base64.b64decode(data)))
+        return found
+
+    page.write_report(runs / "search_qa", tmp_path / "whole.html")
+    whole = held("whole.html")
+    assert "note" not in whole["sample"]
+    size = len(json.dumps(whole["replays"]))
+    monkeypatch.setattr(page, "MOST_BYTES", size // 2)
+    written = page.write_report(runs / "search_qa", tmp_path / "part.html")
+    part = held("part.html")
+    assert 8 < written.shown == len(part["rows"]) == part["sample"]["shown"] < written.of == 32
+    assert f"{written.shown} of 32 rollouts, as many as go into" in part["sample"]["note"]
+    keys = [row["key"] for row in part["rows"]]
+    assert keys == [row["key"] for row in whole["rows"] if row["key"] in keys]
+    assert keys == [replay["key"] for replay in part["replays"]]
+    assert part["overview"]["summary"] == whole["overview"]["summary"]
+    assert part["overview"]["damaged"] == 0
 
 
 def test_serving_ends_with_a_signal(runs: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from yarl import URL
 
 from whale_bench.view.server import ViewServer, run_id
 from whale_envs.errors import UsageError
@@ -27,7 +28,7 @@ async def client() -> AsyncIterator[aiohttp.ClientSession]:
         yield client
 
 
-async def get(client: aiohttp.ClientSession, url: str, **options: Any) -> tuple[int, Any]:
+async def get(client: aiohttp.ClientSession, url: str | URL, **options: Any) -> tuple[int, Any]:
     async with client.get(url, **options) as answer:
         return answer.status, await answer.json()
 
@@ -83,7 +84,9 @@ async def test_no_path_leads_to_a_file(server: ViewServer, path: str) -> None:
     assert b"root:" not in answer
 
 
-@pytest.mark.parametrize("query", ["limit=x", "sort=nothing", "outcome=all", "desc=perhaps"])
+@pytest.mark.parametrize(
+    "query", ["limit=x", "sort=nothing", "outcome=all", "desc=perhaps", f"offset={10**20}", f"offset={2**63}"]
+)
 async def test_a_wrong_query_is_refused_in_a_sentence(
     server: ViewServer, client: aiohttp.ClientSession, query: str
 ) -> None:
@@ -91,6 +94,39 @@ async def test_a_wrong_query_is_refused_in_a_sentence(
     status, body = await get(client, f"{server.url}/api/runs/{found['runs'][0]['id']}/rollouts?{query}")
     assert status == 400
     assert body["error"]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [f"offset={2**63 - 1}", f"offset=-{10**20}", f"limit={10**20}", f"limit=-{10**20}", "group=%00",
+     "text=%ff", "text=%ed%a0%80", "stop=%ed%b0%80&example=%00", "group==&text=%25"],
+)  # fmt: skip
+async def test_an_odd_query_finds_what_it_can(
+    server: ViewServer, client: aiohttp.ClientSession, query: str
+) -> None:
+    _, found = await get(client, f"{server.url}/api/runs")
+    for rows in ("rollouts", "examples"):
+        url = f"{server.url}/api/runs/{found['runs'][0]['id']}/{rows}?{query}"
+        status, body = await get(client, URL(url, encoded=True))
+        assert status == 200
+        assert len(body["rows"]) <= body["total"] <= 32
+
+
+async def test_runs_of_several_models_are_found_a_folder_deeper(
+    server: ViewServer, client: aiohttp.ClientSession, tmp_path: Path
+) -> None:
+    runs = tmp_path / "runs"
+    (runs / "both").mkdir()
+    (runs / "math_python").rename(runs / "both" / "model-a")
+    shutil.copytree(runs / "search_qa", runs / "both" / "model-b")
+    shutil.copytree(runs / "search_qa", runs / "both" / "too" / "deep")
+    (runs / "search_qa" / "inside").mkdir()
+    shutil.copy(runs / "search_qa" / "run.toml", runs / "search_qa" / "inside")
+    _, found = await get(client, f"{server.url}/api/runs")
+    names = ["search_qa", "chess_puzzles", "both/model-b", "both/model-a"]
+    assert [run["name"] for run in found["runs"]] == names
+    status, overview = await get(client, f"{server.url}/api/runs/{found['runs'][-1]['id']}/overview")
+    assert (status, overview["summary"]["domain"]) == (200, "math_python")
 
 
 async def test_the_page_is_under_a_policy(server: ViewServer, client: aiohttp.ClientSession) -> None:
