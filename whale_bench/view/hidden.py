@@ -23,6 +23,8 @@ HIDDEN = re.compile(
 
 def plain(text: str) -> str:
     """The text with hidden characters spelt out."""
+    if text.isascii() and text.isprintable():  # most text by far
+        return text
     return HIDDEN.sub(lambda found: f"‹U+{ord(found[0]):04X}›", text.replace("\r\n", "\n"))
 
 

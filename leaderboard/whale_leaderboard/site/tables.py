@@ -173,7 +173,7 @@ def identity_of(report: Report) -> list[tuple[str, str]]:
     """Who and what an entry is."""
     assert report.manifest is not None
     manifest, about = report.manifest, report.manifest.about
-    parameters = "not said" if about.parameters is None else f"{about.parameters:,.0f}"
+    parameters = "not said" if about.parameters is None else f"{about.parameters:,.0f}, as its authors say"
     pairs = [
         ("authors", ", ".join(about.authors)), ("licence", about.licence), ("hardware", about.hardware),
         ("model", manifest.model), ("trained from", about.base), ("parameters", parameters),
