@@ -46,9 +46,8 @@ from whale_leaderboard.layout import (
 )
 from whale_leaderboard.matrix import CROSSPLAY, OF_RUN, read_matrix
 from whale_leaderboard.packing import first_events, read_ledger, write_ordered
-from whale_leaderboard.report import Finding, Refusal
+from whale_leaderboard.report import Finding, Refusal, Say
 from whale_leaderboard.rows import charged_of, digest_of
-from whale_leaderboard.runs import Say
 from whale_leaderboard.sampling import Sample, commitment
 from whale_leaderboard.wellformed import check
 

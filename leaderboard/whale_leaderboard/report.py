@@ -8,6 +8,7 @@ what comes after the first fault of a chain or a list is seldom worth reading.
 Not covered: how findings are reached.
 """
 
+from collections.abc import Callable
 from typing import Literal
 
 import msgspec
@@ -21,6 +22,8 @@ from whale_leaderboard.layout import Manifest, Track
 Selection = Literal["dev", "fixed", "none"]
 """How the agent was chosen among those of its runs: by dev, without a choice, or nobody can tell."""
 
+Say = Callable[[str, int], None]
+"""Called with what is being read and how many of it have been, now and then."""
 
 UNPINNED = "unpinned"
 """Code of a note on conditions that an author chose and no track names; it keeps an entry unranked."""

@@ -27,8 +27,7 @@ from whale_leaderboard.digests import package_digest
 from whale_leaderboard.layout import MANIFEST, MOST_MANIFEST
 from whale_leaderboard.money import money_of
 from whale_leaderboard.ranking import Board, paper_rows
-from whale_leaderboard.report import Refusal, Report
-from whale_leaderboard.runs import Say
+from whale_leaderboard.report import Refusal, Report, Say
 
 RESULTS = "results.json"
 FORMAT = 1

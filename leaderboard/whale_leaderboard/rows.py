@@ -12,11 +12,11 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from whale_bench.evaluation import charge_of
+from whale_bench.charging import charge_of
 from whale_bench.ledger import Charge
 from whale_bench.models.base import Message
+from whale_bench.outcomes import outcome_of
 from whale_bench.records import Rollout, Segment, Step
-from whale_bench.store import outcome_of
 from whale_envs.core import Verdict
 from whale_leaderboard.layout import Charged
 from whale_leaderboard.naming import doubled

@@ -31,9 +31,9 @@ from whale_leaderboard.report import (
     Replay,
     Report,
     Reproduction,
+    Say,
 )
 from whale_leaderboard.reproduce import NotReproducedError, reproduce
-from whale_leaderboard.runs import Say
 from whale_leaderboard.suspicions import suspicions
 from whale_leaderboard.wellformed import Entry, check
 

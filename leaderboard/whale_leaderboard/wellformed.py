@@ -38,9 +38,9 @@ from whale_leaderboard.layout import (
 )
 from whale_leaderboard.matrix import CROSSPLAY, MOST_CROSSPLAY, read_matrix
 from whale_leaderboard.naming import doubled
-from whale_leaderboard.report import Finding, Refusal
+from whale_leaderboard.report import Finding, Refusal, Say
 from whale_leaderboard.rows import difference, digest_of, read_rollout
-from whale_leaderboard.runs import Reader, Run, Say, Splits, examples_here
+from whale_leaderboard.runs import Reader, Run, Splits, examples_here
 from whale_leaderboard.selection import DevScores
 
 

@@ -135,8 +135,12 @@ def test_pages_read_by_several_processes_are_the_same_bytes(
     text = name.read_bytes()
     name.write_bytes(text.replace(b"FEN", b"NEF", 1))
     try:
-        with reading.reading(found) as ready, pytest.raises(UsageError, match=r"\[digest\] test.jsonl"):
-            ready(found[0])
+        monkeypatch.setattr(reading, "_free", lambda *_: iter(()))  # all are left to the other process
+        with (
+            reading.reading(found, tmp_path) as ready,
+            pytest.raises(UsageError, match=r"\[digest\] test.jsonl"),
+        ):
+            next(ready)
     finally:
         name.write_bytes(text)
 
