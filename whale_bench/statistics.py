@@ -14,8 +14,9 @@ Not covered: corrections for many comparisons, more than two runs at once.
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import chain, repeat
 from typing import Any, TypeVar
 
 import msgspec
@@ -92,8 +93,7 @@ def score_of(means: Sequence[float]) -> Score:
     Raises:
         UsageError: there are none.
     """
-    mean, stderr = _mean_and_error(means)
-    return Score(mean, stderr, *_interval(means, mean, stderr, 0.0))
+    return Score(*_estimated(Counter(means), 0.0))
 
 
 def paired(a: Sequence[float], b: Sequence[float]) -> Difference:
@@ -102,9 +102,16 @@ def paired(a: Sequence[float], b: Sequence[float]) -> Difference:
     Raises:
         UsageError: no example, or `len(a) != len(b)`.
     """
-    differences = differences_of(a, b)
-    mean, stderr = _mean_and_error(differences)
-    return Difference(len(differences), mean, stderr, *_interval(differences, mean, stderr, -1.0))
+    return paired_of(Counter(differences_of(a, b)))
+
+
+def paired_of(differences: Mapping[float, int]) -> Difference:
+    """`paired` where only how often there is each difference is at hand.
+
+    Raises:
+        UsageError: there are none.
+    """
+    return Difference(sum(differences.values()), *_estimated(differences, -1.0))
 
 
 def differences_of(a: Sequence[float], b: Sequence[float]) -> list[float]:
@@ -175,12 +182,21 @@ def signings(
     ([-2, 0, 2], [0.25, 0.5, 0.25])
     """
     counts = np.bincount(np.abs(np.asarray(differences, np.int64)))
+    plus = chances_of_plus(counts[1:].tolist())
+    return 2 * np.arange(len(plus)) - (len(plus) - 1), plus
+
+
+def chances_of_plus(counts: Iterable[int]) -> "np.ndarray[Any, Any]":
+    """Chance of each sum of those numbers that random signs leave positive, from 0 up.
+
+    Args:
+        counts: how many numbers there are of the size 1, of 2, and so on.
+    """
     plus = np.ones(1)
-    """Probability of each sum of those that are taken with a plus."""
-    for size, n in enumerate(counts[1:].tolist(), start=1):
+    for size, n in enumerate(counts, start=1):
         if n:
             plus = np.convolve(plus, _of_plus(size, n))
-    return 2 * np.arange(len(plus)) - (len(plus) - 1), plus
+    return plus
 
 
 @lru_cache(maxsize=4096)
@@ -217,19 +233,22 @@ def pass_at_k(n: int, c: int, k: int) -> float:
     return 1.0 - math.comb(n - c, k) / math.comb(n, k)
 
 
-def _mean_and_error(values: Sequence[float]) -> tuple[float, float]:
-    n = len(values)
+def _estimated(counts: Mapping[float, int], least: float) -> tuple[float, float, float, float]:
+    """(mean, standard error, 95% interval) of values in [least, 1], by how often there is each."""
+    n = sum(counts.values())
     if not n:
         raise UsageError("a mean over no examples has no value")
-    mean = math.fsum(values) / n
-    if n == 1 or min(values) == max(values):  # equal values differ from their rounded mean
-        return (values[0], 0.0)
-    return mean, math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (n - 1) / n)
+    if len(counts) == 1:  # equal values differ from their rounded mean
+        (mean,), stderr = counts, 0.0
+    else:
+        mean = _total(counts, counts) / n
+        squares = [(value - mean) ** 2 for value in counts]
+        stderr = math.sqrt(_total(squares, counts) / (n - 1) / n)
+    return mean, stderr, *_interval(n, mean, stderr, least)
 
 
-def _interval(values: Sequence[float], mean: float, stderr: float, least: float) -> tuple[float, float]:
-    """95% interval of a mean of values in [least, 1]."""
-    n = len(values)
+def _interval(n: int, mean: float, stderr: float, least: float) -> tuple[float, float]:
+    """95% interval of a mean of n values in [least, 1]."""
     if n == 1:
         return least, 1.0
     if stderr > 0.0:
@@ -238,6 +257,11 @@ def _interval(values: Sequence[float], mean: float, stderr: float, least: float)
     # Had more than `others` of all examples another value, one would have been met but for 2.5%.
     others = 1.0 - 0.025 ** (1 / n)
     return mean - others * (mean - least), mean + others * (1.0 - mean)
+
+
+def _total(values: Iterable[float], counts: Mapping[float, int]) -> float:
+    """Sum of values, each of which stands for as many as its count; rounded once."""
+    return math.fsum(chain.from_iterable(map(repeat, values, counts.values())))
 
 
 def _resampled_means(

@@ -2,11 +2,13 @@
 
     with open_bundle(Path("entry.tar.gz")) as bundle:
         for number, line in bundle.lines("test.jsonl", MOST_ROLLOUT): ...
+    for content in contents_of(Path("entry.tar.gz")):    # each file once, nothing is unpacked
+        content.name, list(content.lines(MOST_ROLLOUT)), content.sha256
 
-An archive is unpacked into a temporary folder. Only regular files of the names that a bundle has are
-taken, each once; the sum of what is unpacked is bounded, a size that is claimed is looked at before a byte
-of it is read, and no single read of the archive is large, whatever its headers say. Of a folder, links and
-special files are refused, and files are opened without following links.
+`open_bundle` unpacks an archive into a temporary folder. Only regular files of the names that a bundle has
+are taken, each once; the sum of what is unpacked is bounded, a size that is claimed is looked at before a
+byte of it is read, and no single read of the archive is large, whatever its headers say. Of a folder, links
+and special files are refused, and files are opened without following links.
 
 What is wrong with a bundle is a `Refusal`; that there is none, or no room for it, is not.
 
@@ -14,32 +16,25 @@ Not covered: a folder that someone changes while it is being read.
 """
 
 import gzip
-import hashlib
-import io
 import os
 import shutil
 import stat
 import tarfile
 import tempfile
-import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
 from whale_envs.errors import InfrastructureError, UsageError
-from whale_leaderboard.layout import MOST_BYTES, MOST_FILES, NAMES
+from whale_leaderboard.layout import MOST_BYTES, MOST_FILES
+from whale_leaderboard.members import Content, bad_line, check_name, check_total, members
 from whale_leaderboard.report import Refusal
 
 ARCHIVE = ".tar.gz"
 """Ending of an archive's name."""
 
 _READ = 2**20
-_HEADERS = 2**16
-"""Longest read that only a header asks for; file contents are read in pieces of this too."""
-
-_BROKEN = (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, ValueError, RecursionError)
-"""How reading an archive fails that is none."""
 
 
 class Bundle:
@@ -48,10 +43,12 @@ class Bundle:
     Args:
         folder: where they are.
         sizes: their bytes by name.
+        digests: their SHA-256 by name, of those that were unpacked here.
     """
 
-    def __init__(self, folder: Path, sizes: dict[str, int]) -> None:
+    def __init__(self, folder: Path, sizes: dict[str, int], digests: Mapping[str, str] | None = None) -> None:
         self.folder, self.sizes = folder, sizes
+        self._digests = digests or {}
 
     def open(self, name: str) -> IO[bytes]:
         """A file, open for reading; a link is not followed."""
@@ -77,17 +74,18 @@ class Bundle:
             while line := file.readline(most + 1):
                 number += 1
                 if not line.endswith(b"\n"):
-                    why = f"is longer than {most:,} bytes" if len(line) > most else "is cut off"
-                    raise Refusal(1, "line", f"{name}:{number}", f"the line {why}")
+                    long = len(line) > most
+                    raise bad_line(name, number, f"is longer than {most:,} bytes" if long else "is cut off")
                 yield number, line[:-1]
 
     def sha256(self, name: str) -> str:
         """Of a file."""
+        if name in self._digests:
+            return self._digests[name]
         with self.open(name) as file:
-            sums = hashlib.sha256()
-            while piece := file.read(_READ):
-                sums.update(piece)
-            return sums.hexdigest()
+            content = Content(name, file)
+            content.skip()
+            return content.sha256
 
 
 @contextmanager
@@ -103,16 +101,32 @@ def open_bundle(path: Path, *, most_bytes: int = MOST_BYTES) -> Iterator[Bundle]
         Refusal: what is there is no bundle, or a hostile one.
         InfrastructureError: there is no room to unpack it.
     """
-    if path.is_symlink() or not path.exists():
-        raise UsageError(f"{path} is {'a link' if path.is_symlink() else 'not there'}: give a bundle")
+    _check_there(path)
     if path.is_dir():
         yield Bundle(path, _sizes(path, most_bytes))
         return
     scratch = Path(tempfile.mkdtemp(prefix="whale-bundle-"))
     try:
-        yield Bundle(scratch, _unpack(path, scratch, most_bytes))
+        yield _unpack(path, scratch, most_bytes)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def contents_of(path: Path) -> Iterator[Content]:
+    """Every file of a bundle, to be read before the next one is asked for; what is left of it is passed over.
+
+    Raises:
+        UsageError: there is nothing at the path.
+        Refusal: what is there is no bundle, or a hostile one.
+    """
+    _check_there(path)
+    if path.is_dir():
+        bundle = Bundle(path, _sizes(path, MOST_BYTES))
+        for name in sorted(bundle.sizes):
+            with bundle.open(name) as file:
+                yield Content(name, file)
+    else:
+        yield from members(path, MOST_BYTES)
 
 
 def read_first(path: Path, name: str, most: int) -> bytes:
@@ -122,24 +136,9 @@ def read_first(path: Path, name: str, most: int) -> bytes:
         UsageError: there is nothing at the path.
         Refusal: there is no such file, or what is there is no bundle.
     """
-    if path.is_dir() or path.is_symlink() or not path.exists():
-        with open_bundle(path) as bundle:
-            return bundle.read(name, most)
-    try:
-        with (
-            path.open("rb") as raw,
-            gzip.GzipFile(fileobj=raw, mode="rb") as zipped,
-            tarfile.open(fileobj=_Bounded(zipped, path.name), mode="r:") as archive,
-        ):
-            read = 0
-            while (member := archive.next()) and read <= MOST_BYTES:
-                read += max(0, member.size)
-                if member.name == name and member.isreg() and 0 <= member.size <= most:
-                    content = archive.extractfile(member)
-                    assert content is not None
-                    return content.read()
-    except _BROKEN as error:
-        raise Refusal(1, "archive", path.name, f"is no archive of a bundle: {error}") from error
+    for content in contents_of(path):
+        if content.name == name:
+            return content.read(most)
     raise Refusal(1, "missing_file", name, "the bundle has no such file")
 
 
@@ -172,84 +171,32 @@ def _sizes(folder: Path, most_bytes: int) -> dict[str, int]:
                     if len(pending) > MOST_FILES:
                         raise Refusal(1, "too_many", name, f"more than {MOST_FILES} folders")
                     continue
-                _check_name(name, stat.S_ISREG(found.st_mode), sizes)
+                check_name(name, stat.S_ISREG(found.st_mode), sizes)
                 total += found.st_size
-                _check_total(name, total, most_bytes)
+                check_total(name, total, most_bytes)
                 sizes[name] = found.st_size
     return sizes
 
 
-def _unpack(path: Path, folder: Path, most_bytes: int) -> dict[str, int]:
+def _unpack(path: Path, folder: Path, most_bytes: int) -> Bundle:
     sizes: dict[str, int] = {}
-    total = 0
-    name = path.name
+    digests: dict[str, str] = {}
     try:
-        with (
-            path.open("rb") as raw,
-            gzip.GzipFile(fileobj=raw, mode="rb") as zipped,
-            tarfile.open(fileobj=_Bounded(zipped, path.name), mode="r:") as archive,
-        ):
-            while member := archive.next():
-                name = member.name
-                _check_name(name, member.isreg() and not member.issparse() and member.size >= 0, sizes)
-                total += member.size
-                _check_total(name, total, most_bytes)
-                content = archive.extractfile(member)
-                assert content is not None
-                target = folder / name
-                target.parent.mkdir(parents=True, exist_ok=True)
-                with target.open("xb") as file:
-                    shutil.copyfileobj(content, file, _HEADERS)
-                sizes[name] = target.stat().st_size
-                archive.members.clear()  # type: ignore[attr-defined]  # it keeps every header it has read
-    except _BROKEN as error:
-        raise Refusal(1, "archive", name, f"is no whole .tar.gz: {error}") from error
+        for content in members(path, most_bytes):
+            target = folder / content.name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with target.open("xb") as file:
+                file.writelines(content.pieces())
+            sizes[content.name], digests[content.name] = target.stat().st_size, content.sha256
     except OSError as error:
         raise InfrastructureError(f"{path}: cannot be unpacked: {error}") from error
-    return sizes
+    return Bundle(folder, sizes, digests)
 
 
-class _Bounded(io.RawIOBase):
-    """An archive's bytes; a single read that only a lying header would ask for is refused."""
-
-    def __init__(self, file: gzip.GzipFile, name: str) -> None:
-        self._file, self._name = file, name
-
-    def read(self, size: int = -1) -> bytes:
-        if not 0 <= size <= _HEADERS:
-            raise Refusal(1, "archive", self._name, f"a header asks for {size:,} bytes at once")
-        return self._file.read(size)
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        return self._file.seek(offset, whence)
-
-    def tell(self) -> int:
-        return self._file.tell()
-
-    def seekable(self) -> bool:
-        return True
-
-    def readable(self) -> bool:
-        return True
+def _check_there(path: Path) -> None:
+    if path.is_symlink() or not path.exists():
+        raise UsageError(f"{path} is {'a link' if path.is_symlink() else 'not there'}: give a bundle")
 
 
 def _without_links(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW)
-
-
-def _check_name(name: str, regular: bool, sizes: dict[str, int]) -> None:
-    if not regular:
-        raise Refusal(1, "not_a_file", name[:200], "is no regular file; links are not followed")
-    if NAMES.fullmatch(name) is None:
-        raise Refusal(1, "unknown_file", name[:200], "is no name of a file of a bundle")
-    if name in sizes:
-        raise Refusal(1, "duplicate_file", name, "stands in the archive twice")
-    if len(sizes) >= MOST_FILES:
-        raise Refusal(1, "too_many", name, f"more than {MOST_FILES} files")
-
-
-def _check_total(name: str, total: int, most: int) -> None:
-    if total > most:
-        raise Refusal(
-            1, "too_large", name, f"with it the bundle has {total:,} bytes, more than {most:,}, unpacked"
-        )

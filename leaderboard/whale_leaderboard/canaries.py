@@ -30,9 +30,8 @@ from whale_bench.records import Rollout
 from whale_envs import ExampleSet
 from whale_envs.errors import HarnessFileError
 from whale_leaderboard.layout import MOST_HARNESS, MOST_ROLLOUT, TEST
-from whale_leaderboard.report import Finding
+from whale_leaderboard.report import Finding, Say
 from whale_leaderboard.rows import read_plain
-from whale_leaderboard.runs import Say
 from whale_leaderboard.wellformed import Entry
 
 EXAMPLES = 64

@@ -24,8 +24,7 @@ import typer
 from whale_bench.console import FINDINGS, run_app
 
 if TYPE_CHECKING:
-    from whale_leaderboard.report import Report
-    from whale_leaderboard.runs import Say
+    from whale_leaderboard.report import Report, Say
 
 app = typer.Typer(
     name="whale-leaderboard",

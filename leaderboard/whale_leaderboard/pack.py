@@ -28,6 +28,7 @@ from whale_bench.records import Rollout
 from whale_bench.statistics import mean_at_k
 from whale_bench.store import RunStore
 from whale_envs import UsageError, __version__, load_examples
+from whale_envs.paths import hash_file
 from whale_leaderboard.accounting import Account, budget_of, size_of, together
 from whale_leaderboard.archive import ARCHIVE, Bundle, write_archive
 from whale_leaderboard.digests import package_digest
@@ -47,9 +48,8 @@ from whale_leaderboard.layout import (
 )
 from whale_leaderboard.matrix import CROSSPLAY, OF_RUN, read_matrix
 from whale_leaderboard.packing import first_events, read_ledger, write_ordered
-from whale_leaderboard.report import Finding, Refusal
+from whale_leaderboard.report import Finding, Refusal, Say
 from whale_leaderboard.rows import charged_of, digest_of
-from whale_leaderboard.runs import Say
 from whale_leaderboard.sampling import Sample, commitment
 from whale_leaderboard.wellformed import check
 
@@ -199,7 +199,7 @@ class _Packer:
             len(order),
             lambda place: _lost(store, order, place),
         )
-        ids = [_sha256(folder / name) for name in ("ledger.jsonl", "charged.jsonl")]
+        ids = [hash_file(folder / name) for name in ("ledger.jsonl", "charged.jsonl")]
         settings = self.stores[0].settings
         sample = Sample((settings["weights_id"], settings["harness_id"]), lambda: commitment(*ids))
         read = msgspec.json.Decoder(Charged).decode
@@ -313,9 +313,4 @@ def _lost(store: RunStore, keys: dict[str, int], place: int) -> UsageError:
 
 
 def _file(path: Path) -> File:
-    return File(bytes=path.stat().st_size, sha256=_sha256(path))
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return File(bytes=path.stat().st_size, sha256=hash_file(path))

@@ -17,17 +17,16 @@ Not covered: entries of different tracks, which are not of one thing.
 
 import tomllib
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib.resources import files
-from itertools import combinations
 
 import msgspec
 
-from whale_bench.statistics import Score, paired
+from whale_bench.statistics import Score
 from whale_envs import UsageError
 from whale_leaderboard.layout import Track, is_fixture
-from whale_leaderboard.pairs import p_value
+from whale_leaderboard.pairs import compare_all
 from whale_leaderboard.report import UNPINNED, Report
 
 
@@ -168,20 +167,20 @@ def _track(reports: list[Report]) -> TrackBoard:
     return TrackBoard(
         track=reports[0].track,
         entries=tuple(entries),
-        pairs=tuple(_pair(a, b) for a, b in combinations(ranked, 2)),
+        pairs=tuple(_pairs(ranked)),
     )
 
 
-def _pair(a: Report, b: Report) -> Pair:
-    difference = paired(b.means, a.means)
-    return Pair(
-        a=a.bundle,
-        b=b.bundle,
-        difference=difference.mean,
-        low=difference.low,
-        high=difference.high,
-        p_value=p_value(b.means, a.means),
-    )
+def _pairs(ranked: Sequence[Report]) -> Iterator[Pair]:
+    for a, b, (difference, p_value) in compare_all([report.means for report in ranked]):
+        yield Pair(
+            a=ranked[a].bundle,
+            b=ranked[b].bundle,
+            difference=difference.mean,
+            low=difference.low,
+            high=difference.high,
+            p_value=p_value,
+        )
 
 
 def _entry(report: Report, place: int | None) -> Entry:

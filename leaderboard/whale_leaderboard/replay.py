@@ -36,9 +36,9 @@ from whale_leaderboard.recorded import (
     RecordedJudge,
 )
 from whale_leaderboard.recorded_tools import CountingRetriever, RecordedRetriever, ReplayedInterpreter
-from whale_leaderboard.report import Finding, Replay
+from whale_leaderboard.report import Finding, Replay, Say
 from whale_leaderboard.rows import read_plain
-from whale_leaderboard.runs import Run, Say, examples_here
+from whale_leaderboard.runs import Run, examples_here
 from whale_leaderboard.sampled import gives_tool_calls
 from whale_leaderboard.varying import Trials
 from whale_leaderboard.wellformed import Entry

@@ -11,6 +11,7 @@ spelt out, and each is cut to `MOST_SAID` characters. So it is one line of text 
 Not covered: how findings are reached.
 """
 
+from collections.abc import Callable
 from typing import Literal
 
 import msgspec
@@ -20,12 +21,15 @@ from whale_bench.statistics import Score
 from whale_bench.view.hidden import plain
 from whale_envs.errors import InfrastructureError
 from whale_leaderboard.accounting import Account
+from whale_leaderboard.behaviour import Behaviour
 from whale_leaderboard.curve import Point
 from whale_leaderboard.layout import Manifest, Track
 
 Selection = Literal["dev", "fixed", "none"]
 """How the agent was chosen among those of its runs: by dev, without a choice, or nobody can tell."""
 
+Say = Callable[[str, int], None]
+"""Called with what is being read and how many of it have been, now and then."""
 
 UNPINNED = "unpinned"
 """Code of a note on conditions that an author chose and no track names; it keeps an entry unranked."""
@@ -140,6 +144,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """Recomputed from the rollouts."""
     means: tuple[float, ...] = ()
     """Of each test example, in the split's order."""
+    behaviour: Behaviour | None = None
+    """Recomputed from the rollouts."""
     account: Account | None = None
     """Recomputed from the ledgers."""
     track: Track | None = None

@@ -31,9 +31,8 @@ from whale_bench.statistics import differences_of, paired, sign_flip
 from whale_envs.seeding import derive_seed
 from whale_leaderboard.digests import source_digest
 from whale_leaderboard.layout import MOST_ROLLOUT, TEST, K
-from whale_leaderboard.report import Refusal, Reproduction
+from whale_leaderboard.report import Refusal, Reproduction, Say
 from whale_leaderboard.rows import read_plain
-from whale_leaderboard.runs import Say
 from whale_leaderboard.wellformed import Entry
 
 EXAMPLES, SAMPLES = 64, 4

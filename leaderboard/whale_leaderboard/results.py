@@ -28,8 +28,7 @@ from whale_leaderboard.digests import verifier
 from whale_leaderboard.layout import MANIFEST, MOST_MANIFEST
 from whale_leaderboard.money import money_of
 from whale_leaderboard.ranking import Board, paper_rows
-from whale_leaderboard.report import Refusal, Report
-from whale_leaderboard.runs import Say
+from whale_leaderboard.report import Refusal, Report, Say
 from whale_leaderboard.vouching import LIST, claims_reproduction, vouched
 
 RESULTS = "results.json"
@@ -112,7 +111,9 @@ def report_of(path: Path, *, level: int = 1, say: Say = lambda _what, _count: No
             digest = hashlib.sha256(read_first(path, MANIFEST, MOST_MANIFEST)).hexdigest()
         except (msgspec.DecodeError, UnicodeDecodeError, Refusal) as error:
             raise UsageError(f"{beside}: is no report of {path.name}: {error}") from error
-        if report.bundle == digest and report.verifier == verifier() and report.asked >= level:
+        fits = report.bundle == digest and report.verifier == verifier()
+        fits &= report.behaviour is not None  # a report of earlier sources of this package
+        if fits and report.asked >= level:
             if claims_reproduction(report) and hashlib.sha256(text).hexdigest() not in vouched(path.parent):
                 said = f"says level {report.level}, and its SHA-256 is not in"
                 raise UsageError(f"{beside}: {said} {LIST} beside the folder of submissions")

@@ -12,11 +12,11 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from whale_bench.evaluation import charge_of
+from whale_bench.charging import charge_of
 from whale_bench.ledger import Charge
 from whale_bench.models.base import FinishReason, Message
+from whale_bench.outcomes import outcome_of
 from whale_bench.records import Rollout, Segment, Step
-from whale_bench.store import outcome_of
 from whale_envs.core import Verdict
 from whale_leaderboard.layout import Charged
 from whale_leaderboard.naming import doubled
@@ -37,6 +37,7 @@ _SIZES = {b"{": 208, b"[": 80, b",": 40, b":": 60, b'"': 25}
 """Most bytes of memory for which each of these stands: an object, a list, an item, a pair, half a string."""
 
 _Id = Annotated[str, Meta(min_length=1, max_length=512)]
+_Word = Annotated[str, Meta(max_length=200)]
 _Count = Annotated[int, Meta(ge=0, le=2**53)]
 _Share = Annotated[float, Meta(ge=0.0, le=1.0)]
 _Seconds = Annotated[float, Meta(ge=0.0, le=1e9)]
@@ -99,6 +100,7 @@ _Rollout = _strict(
     known_prompt_tokens=_Count | None,
     known_sampled_tokens=_Count | None,
     tool_calls=_Count,
+    stop_condition=_Word,
     seconds=_Seconds,
     env_seconds=_Seconds,
 )

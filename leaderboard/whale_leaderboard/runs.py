@@ -9,7 +9,7 @@ the first run, and those that the digests choose.
 Not covered: the whole rollouts, which `wellformed.py` holds against their records.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any
@@ -22,12 +22,9 @@ from whale_leaderboard.accounting import Account, Accountant
 from whale_leaderboard.archive import Bundle
 from whale_leaderboard.audit import Audit
 from whale_leaderboard.layout import MOST_EVENT, MOST_TOML, Charged, K, Manifest, is_fixture
-from whale_leaderboard.report import CannotVerifyError, Refusal
+from whale_leaderboard.report import CannotVerifyError, Refusal, Say
 from whale_leaderboard.sampling import Sample, commitment
 from whale_leaderboard.selection import DevScores
-
-Say = Callable[[str, int], None]
-"""Called with what is being read and how many of it have been, now and then."""
 
 _EVERY = 4_096
 

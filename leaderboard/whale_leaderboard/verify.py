@@ -31,9 +31,9 @@ from whale_leaderboard.report import (
     Replay,
     Report,
     Reproduction,
+    Say,
 )
 from whale_leaderboard.reproduce import NotReproducedError, reproduce
-from whale_leaderboard.runs import Say
 from whale_leaderboard.suspicions import suspicions
 from whale_leaderboard.wellformed import Entry, check
 
@@ -115,6 +115,7 @@ def verify(
         manifest=manifest,
         score=entry.score,
         means=entry.means,
+        behaviour=entry.behaviour,
         account=entry.account,
         track=entry.track,
         selection=entry.dev.selection(manifest.weights_id, manifest.harness_id, entry.account.charged),

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from itertools import product
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,14 +20,14 @@ from whale_leaderboard.accounting import BUDGETS, SIZES, Accountant
 from whale_leaderboard.cli import main
 from whale_leaderboard.difference import differences
 from whale_leaderboard.layout import Manifest, Track
-from whale_leaderboard.pairs import p_value
+from whale_leaderboard.pairs import compare_all
 from whale_leaderboard.ranking import paper_rows, rank, ranks
 from whale_leaderboard.report import Report
 from whale_leaderboard.results import report_of
 from whale_leaderboard.site.build import build
 from whale_leaderboard.verify import verify
 
-from whale_bench.statistics import differences_of, mean_at_k, sign_flip
+from whale_bench.statistics import differences_of, mean_at_k, paired, sign_flip
 from whale_envs import UsageError
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -146,15 +146,36 @@ def test_the_exact_p_value_counts_every_signing(pairs: list[tuple[int, int]]) ->
     sums = [abs(sum(s * d for s, d in zip(signs, differences, strict=True)))
             for signs in product((1, -1), repeat=len(pairs))]  # fmt: skip
     wanted = sum(found >= abs(sum(differences)) for found in sums) / len(sums)
-    assert p_value(a, b) == pytest.approx(wanted, abs=1e-12)
-    assert p_value(a, b) == p_value(b, a)
+    ((_, _, there),) = compare_all([b, a])
+    ((_, _, back),) = compare_all([a, b])
+    assert there.p_value == back.p_value == pytest.approx(wanted, abs=1e-12)
+
+
+@given(st.data())
+def test_every_pair_is_compared_as_two_entries_are(data: st.DataObject) -> None:
+    examples = data.draw(st.integers(1, 30))
+    rows = st.lists(st.integers(0, 8).map(lambda n: n / 8), min_size=examples, max_size=examples)
+    means = data.draw(st.lists(rows, min_size=1, max_size=4))
+    if data.draw(st.booleans()):
+        means[-1][0] = 0.3  # no eighth: pairs are compared one by one
+    found = {(i, j): compared for i, j, compared in compare_all(means)}
+    assert list(found) == list(combinations(range(len(means)), 2))
+    for (i, j), compared in found.items():
+        assert compared.difference == paired(means[j], means[i])
 
 
 def test_the_exact_p_value_agrees_with_drawn_signs() -> None:
     draw = random.Random(5)
     a, b = ([draw.randint(0, 8) / 8 for _ in range(90)] for _ in range(2))
-    assert p_value(a, b) == pytest.approx(sign_flip(differences_of(a, b)).value, abs=0.01)
-    assert p_value([0.3, *a], [0.1, *b]) == sign_flip(differences_of([0.3, *a], [0.1, *b])).value
+    ((_, _, exact),) = compare_all([a, b])
+    ((_, _, drawn),) = compare_all([[0.3, *a], [0.1, *b]])
+    assert exact.p_value == pytest.approx(sign_flip(differences_of(b, a)).value, abs=0.01)
+    assert drawn.p_value == sign_flip(differences_of([0.1, *b], [0.3, *a])).value
+
+
+def test_means_of_other_examples_are_not_compared() -> None:
+    with pytest.raises(UsageError, match="same examples"):
+        list(compare_all([[0.5, 0.5], [0.5]]))
 
 
 def test_tracks_are_apart(manifest: Manifest) -> None:

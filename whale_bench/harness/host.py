@@ -9,7 +9,6 @@ Not covered: the confined process, see `process.py`.
 """
 
 import copy
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from whale_bench.harness.base import Reply, View
 from whale_bench.harness.calls import Call, HarnessFault, answer_call, load
 from whale_bench.harness.host_base import HarnessHost, HostDecision, read_source
 from whale_bench.harness.process import ProcessHarness
+from whale_bench.harness.shipped import shipped_harnesses
 from whale_envs.errors import HarnessError, HarnessFileError, UnknownNameError, UsageError
 
 __all__ = [
@@ -47,16 +47,6 @@ class InProcessHarness(HarnessHost):
         except HarnessFault as fault:
             raise HarnessError("harness_error", str(fault)) from fault
         return answer.decision, answer.state
-
-
-def shipped_harnesses() -> dict[str, str]:
-    """Source of each domain's h0, by domain."""
-    folder = files("whale_bench.harness") / "h0"
-    return {
-        entry.name.removesuffix(".py"): entry.read_text(encoding="utf-8")
-        for entry in sorted(folder.iterdir(), key=lambda e: e.name)
-        if entry.name.endswith(".py") and not entry.name.startswith("_")
-    }
 
 
 def load_harness(domain: str, file: str | Path | None = None, *, unsafe: bool = False) -> HarnessHost:

@@ -17,23 +17,26 @@ Not covered: publishing it.
 import datetime as dt
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from whale_bench.garbage import fewer_collections
+from whale_bench.scoring import Summary
 from whale_envs import DOMAINS, UsageError
 from whale_leaderboard.money import money_of
 from whale_leaderboard.ranking import Board, TrackBoard, paper_rows, rank
+from whale_leaderboard.report import Say
 from whale_leaderboard.results import RESULTS, Submission, page_of, read, results_of
-from whale_leaderboard.runs import Say
 from whale_leaderboard.site import tables
 from whale_leaderboard.site.chart import Figure
-from whale_leaderboard.site.contents import SAMPLE_NOTE, Contents
+from whale_leaderboard.site.chosen import SAMPLE_NOTE
+from whale_leaderboard.site.contents import Contents, groups_of
 from whale_leaderboard.site.feeds import check_url, write_feeds
-from whale_leaderboard.site.reading import Ready, reading
+from whale_leaderboard.site.reading import reading
 from whale_leaderboard.site.templates import Pages
 
 MOST_PAIRS = 100
@@ -70,10 +73,11 @@ def build(
         out.parent.mkdir(parents=True, exist_ok=True)
         for left in (temporary, old):
             shutil.rmtree(left, ignore_errors=True)
-        temporary.mkdir()
-        with reading(found) as ready:
-            site = _Site(found, rank([one.report for one in found]), ready, url)
-            site.write(temporary, say)
+        for folder in (temporary, temporary / "entries", temporary / "replays"):
+            folder.mkdir()
+        with fewer_collections(), reading(found, temporary / "replays") as ready:
+            site = _Site(found, rank([one.report for one in found]), url)
+            site.write(temporary, ready, say)
         results = results_of(found, site.board)
         # The encoder of `json` that indents is ten times slower than both of these.
         text = msgspec.json.format(json.dumps(results, ensure_ascii=False, sort_keys=True), indent=1)
@@ -103,15 +107,11 @@ class _Site:
     Args:
         submissions: every one, verified.
         board: of them.
-        read: what is to be shown of one.
         url: address of the site, or empty.
     """
 
-    def __init__(
-        self, submissions: Sequence[Submission], board: Board, read: Callable[[Submission], Ready], url: str
-    ) -> None:
+    def __init__(self, submissions: Sequence[Submission], board: Board, url: str) -> None:
         self.board = board
-        self._read = read
         self._url = url
         self._submissions = submissions
         self._of = {one.report.bundle: one for one in submissions}
@@ -123,28 +123,30 @@ class _Site:
         self._domains = domains
         self._rows = {id(track): tables.rows_of(track, self._of) for track in board.tracks}
 
-    def write(self, folder: Path, say: Say) -> None:
-        """Writes every page into a folder."""
+    def write(self, folder: Path, ready: Iterable[tuple[Submission, Contents]], say: Say) -> None:
+        """Writes every page into a folder, but for those of replays.
+
+        Args:
+            folder: of the site.
+            ready: what is to be shown of each submission, in any order.
+            say: told how many are done.
+        """
+        places = {
+            entry.bundle: (track, row)
+            for track in self.board.tracks
+            for row, entry in zip(self._rows[id(track)], track.entries, strict=True)
+        }
+        dates: dict[str, str] = {}
+        for number, (one, contents) in enumerate(ready, start=1):
+            dates[one.name] = _date(contents.ended)
+            self._entry(folder, *places[one.report.bundle], one, contents)
+            say("pages", number)
         self._page(folder, "index.html", "index.html", "Entries", **self._index())
         for domain in self._domains:
             self._page(
                 folder, "domain.html", f"{domain}.html", domain.replace("_", " "), **self._domain(domain)
             )
         self._page(folder, "rules.html", "rules.html", "Rules", rules=_rules())
-        for name in ("entries", "replays"):
-            (folder / name).mkdir()
-        dates: dict[str, str] = {}
-        entries = [
-            (track, row, self._of[entry.bundle])
-            for track in self.board.tracks
-            for row, entry in zip(self._rows[id(track)], track.entries, strict=True)
-        ]
-        for number, (track, row, one) in enumerate(entries, start=1):
-            ready = self._read(one)
-            dates[one.name] = _date(ready.contents.ended)
-            self._entry(folder, track, row, one, ready.contents)
-            _write(folder / "replays" / f"{one.name}.html", ready.replays)
-            say("pages", number)
         write_feeds(folder, self._pages, self._submissions, dates, self._url)
 
     def _page(self, folder: Path, template: str, name: str, title: str, **values: Any) -> None:
@@ -195,7 +197,8 @@ class _Site:
         report = one.report
         assert report.manifest is not None
         assert report.account is not None
-        summary = contents.overview.summary
+        assert report.behaviour is not None
+        summary = report.behaviour.summary
         drawn: Figure | None = None
         series: list[tables.Line] = []
         if report.curve:
@@ -216,8 +219,8 @@ class _Site:
             shown=contents.shown,
             sample_note=SAMPLE_NOTE,
             identity=tables.identity_of(report),
-            behaviour=_behaviour(contents),
-            groups=contents.overview.groups,
+            behaviour=_behaviour(summary),
+            groups=groups_of(report),
             drawn=drawn,
             series=series,
             points=tables.points_of(report),
@@ -232,8 +235,7 @@ class _Site:
         )
 
 
-def _behaviour(contents: Contents) -> list[tuple[str, str]]:
-    summary = contents.overview.summary
+def _behaviour(summary: Summary) -> list[tuple[str, str]]:
     pairs = [("cut off by a cap", f"{summary.truncated:.1%}")]
     pairs += [(f"pass@{k}", f"{value:.4f}") for k, value in summary.pass_at_k.items()]
     for name in ("prompt_tokens", "sampled_tokens"):

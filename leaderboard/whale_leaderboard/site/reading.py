@@ -1,12 +1,12 @@
-"""Reads what the pages of many entries show, in several processes where there are many.
+"""Reads what entries' pages show and writes their replays' pages, in several processes where there are many.
 
-    with reading(submissions) as read:
-        one = read(submissions[0])
-        one.contents, one.replays
+    with reading(submissions, folder / "replays") as ready:
+        for one, contents in ready: ...
 
-Each process takes every n-th bundle, from a file of jobs to a file of answers: no pipe can fill up, and while
-they work the caller ranks. They are this module, run as a program; `multiprocessing` would run the caller's
-script again, which need not be made for that.
+The caller and one process for each further processor take the next bundle that nobody has taken, so that none
+waits for another: a bundle is taken by who makes the file of its number. Processes answer into a file, for no
+pipe can fill up then. They are this module, run as a program; `multiprocessing` would run the caller's script
+again, which need not be made for that.
 
 Not covered: what is read, see `contents.py`.
 """
@@ -15,10 +15,9 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO, NamedTuple
 
 import msgspec
 
@@ -32,14 +31,7 @@ from whale_leaderboard.site.contents import Contents, read_contents
 
 WORTH = 16
 """Bundles for which a further process is worth its start."""
-
-
-class Ready(NamedTuple):
-    """What is to be shown of an entry."""
-
-    contents: Contents
-    replays: str
-    """The page of its replays."""
+_JOBS = "jobs.jsonl"
 
 
 class _Job(msgspec.Struct):
@@ -49,38 +41,61 @@ class _Job(msgspec.Struct):
 
 
 class _Answer(msgspec.Struct):
-    ready: Ready | None = None
+    number: int
+    contents: Contents | None = None
     error: str = ""
     infrastructure: bool = False
 
 
 @contextmanager
-def reading(submissions: Sequence[Submission]) -> Iterator[Callable[[Submission], Ready]]:
-    """Gives a function that reads a submission, or waits for the process that does.
+def reading(
+    submissions: Sequence[Submission], replays: Path
+) -> Iterator[Iterator[tuple[Submission, Contents]]]:
+    """Gives every submission with its contents, in no order; its replays' page is written by then.
+
+    Args:
+        submissions: to be read.
+        replays: folder of the replays' pages.
 
     Raises:
-        UsageError: the bundle is not the one that its report is of.
-        InfrastructureError: there is no room for it, or a process was killed.
+        UsageError: a bundle is not the one that its report is of.
+        InfrastructureError: a process was killed.
     """
     count = min(os.cpu_count() or 1, len(submissions) // WORTH)
-    if count < 2:
-        yield _read
-        return
     with ExitStack() as stack:
-        running = [
-            stack.enter_context(_Process(submissions[number::count], stack)) for number in range(count)
-        ]
-        answers: dict[str, Ready] = {}
-
-        def read(one: Submission) -> Ready:
-            while running:
-                answers.update(running.pop(0).answers())
-            return answers[one.name]
-
-        yield read
+        taken = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="whale-reading-")))
+        jobs = (_Job(str(one.path.resolve()), one.name, one.report) for one in submissions)
+        if count > 1:
+            (taken / _JOBS).write_bytes(b"".join(msgspec.json.encode(job) + b"\n" for job in jobs))
+        others = [stack.enter_context(_Process(taken, replays)) for _ in range(count - 1)]
+        yield _ready(submissions, taken, replays, others)
 
 
-def _read(one: Submission) -> Ready:
+def _ready(
+    submissions: Sequence[Submission], taken: Path, replays: Path, others: Sequence["_Process"]
+) -> Iterator[tuple[Submission, Contents]]:
+    left = dict(enumerate(submissions))
+    for number in _free(len(submissions), taken):
+        one = left.pop(number)
+        yield one, _read(one, replays)
+    for other in others:
+        for number, contents in other.answers():
+            yield left.pop(number), contents
+    for one in left.values():
+        raise InfrastructureError(f"the process that reads {one.name} was ended")
+
+
+def _free(count: int, taken: Path) -> Iterator[int]:
+    """Numbers of bundles that nobody has taken, each taken now."""
+    for number in range(count):
+        try:
+            os.close(os.open(taken / str(number), os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            continue
+        yield number
+
+
+def _read(one: Submission, replays: Path) -> Contents:
     contents = read_contents(one.path, one.report)
     assert one.report.manifest is not None
     page = shell(
@@ -88,59 +103,55 @@ def _read(one: Submission) -> Ready:
         title=f"Replays of {plain(one.report.manifest.about.agent)}",
         data=contents.replays,
     )
-    return Ready(contents._replace(replays=b""), page.html)
+    (replays / f"{one.name}.html").write_text(page.html, encoding="utf-8", newline="\n")
+    return contents._replace(replays=b"")
 
 
 class _Process:
     """A process that reads some of the bundles; it ends with the context."""
 
-    def __init__(self, submissions: Sequence[Submission], stack: ExitStack) -> None:
-        self._names = [one.name for one in submissions]
-        # They end with the stack.
-        self._jobs = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
-        self._out = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
-        for one in submissions:
-            job = _Job(str(one.path.resolve()), one.name, one.report)
-            self._jobs.write(msgspec.json.encode(job) + b"\n")
-        self._jobs.seek(0)
+    def __init__(self, taken: Path, replays: Path) -> None:
+        self._folders = [str(taken), str(replays)]
 
     def __enter__(self) -> "_Process":
-        command = [sys.executable, "-m", "whale_leaderboard.site.reading"]
-        self._process = subprocess.Popen(command, stdin=self._jobs, stdout=self._out)
+        self._out = tempfile.TemporaryFile()
+        command = [sys.executable, "-m", "whale_leaderboard.site.reading", *self._folders]
+        self._process = subprocess.Popen(command, stdout=self._out)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._process.kill()
         self._process.wait()
+        self._out.close()
 
-    def answers(self) -> Iterator[tuple[str, Ready]]:
-        """(name, what was read), once it has ended."""
-        code = self._process.wait()
+    def answers(self) -> Iterator[tuple[int, Contents]]:
+        """(number, what was read), once it has ended."""
+        self._process.wait()
         self._out.seek(0)
         decode = msgspec.json.Decoder(_Answer).decode
-        for name in self._names:
-            line = self._out.readline()
+        for line in self._out:
             if not line.endswith(b"\n"):
-                raise InfrastructureError(f"the process that reads {name} ended with {code}")
+                return
             answer = decode(line)
-            if answer.ready is None:
+            if answer.contents is None:
                 raise (InfrastructureError if answer.infrastructure else UsageError)(answer.error)
-            yield name, answer.ready
+            yield answer.number, answer.contents
 
 
-def _serve(jobs: IO[bytes], out: IO[bytes]) -> None:
+def _serve(taken: Path, replays: Path) -> Iterator[_Answer]:
+    jobs = (taken / _JOBS).read_bytes().splitlines()
     decode = msgspec.json.Decoder(_Job).decode
-    for line in jobs:
-        job = decode(line)
+    for number in _free(len(jobs), taken):
+        job = decode(jobs[number])
+        one = Submission(Path(job.path), job.name, job.report)
         try:
-            answer = _Answer(_read(Submission(Path(job.path), job.name, job.report)))
+            yield _Answer(number, _read(one, replays))
         except (UsageError, InfrastructureError) as error:
-            answer = _Answer(error=str(error), infrastructure=isinstance(error, InfrastructureError))
-        out.write(msgspec.json.encode(answer) + b"\n")
-        if answer.ready is None:
+            yield _Answer(number, error=str(error), infrastructure=isinstance(error, InfrastructureError))
             return
 
 
 if __name__ == "__main__":
     with fewer_collections():  # a bundle's records are many and hold no cycles
-        _serve(sys.stdin.buffer, sys.stdout.buffer)
+        for answer in _serve(*map(Path, sys.argv[1:])):
+            sys.stdout.buffer.write(msgspec.json.encode(answer) + b"\n")
