@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from whale_envs.errors import InfrastructureError, UsageError
-from whale_envs.sandbox import Limits, Sandbox, run, shared
+from whale_envs.sandbox import Limits, Sandbox, plan, run, shared
 from whale_envs.sandbox.doctor import describe, layers
 from whale_envs.sandbox.warm import wire
 from whale_envs.sandbox.warm.cells import Cell, Request
@@ -26,6 +26,19 @@ from whale_envs.sandbox.warm.supervisor import Supervisor, Walls
 from .conftest import LIMITS
 from .load import slowness
 from .test_sandbox_hostile import below
+
+
+@pytest.fixture(autouse=True)
+def without_algebra(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes come, go and are counted as well without numpy and sympy, which take a second of CPU time to
+    load; tests that ask for `algebra` have them."""
+    if "algebra" not in request.fixturenames:
+        monkeypatch.setattr(plan, "_PRELOAD", tuple(n for n in plan._PRELOAD if n not in plan.PACKAGES))
+
+
+@pytest.fixture
+def algebra() -> None:
+    """Asked for by tests that need a sandbox as it is, or share one with other files."""
 
 
 @pytest.fixture
@@ -145,7 +158,8 @@ def command(number: int) -> str:
 HOST = """
 import asyncio, sys
 from tests.envs.sandbox.test_sandbox_hostile import below
-from whale_envs.sandbox import Sandbox
+from whale_envs.sandbox import Sandbox, plan
+plan._PRELOAD = ()
 async def main():
     sandbox = Sandbox()
     calls = [asyncio.create_task(sandbox.run("while True: pass", timeout_s=600)) for _ in range(3)]
@@ -195,7 +209,7 @@ async def test_closing_ends_everything_and_is_final(own: Sandbox) -> None:
         await own.run("1")
 
 
-async def test_the_shared_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_shared_sandbox(algebra: None) -> None:
     assert (await run("print(1)")).text == "1\n"
     assert shared() is shared()
     shared().close()
@@ -231,7 +245,7 @@ async def test_an_idle_session_expires() -> None:
 ALONE = ["open('/etc/shadow').read()", "open('/x', 'w')", "import os\nos.listdir('/var')"]
 
 
-async def test_without_namespaces_two_walls_remain() -> None:
+async def test_without_namespaces_two_walls_remain(algebra: None) -> None:
     async with Sandbox(limits=LIMITS, without=("namespaces",)) as sandbox:
         for code in (
             *ALONE,
@@ -272,7 +286,7 @@ async def test_without_walls_the_tool_refuses_unless_told_otherwise() -> None:
         assert (await sandbox.run("x = bytearray(10**9)")).status == "memory"
 
 
-def test_the_doctor_says_what_is_active(sandbox: Sandbox) -> None:
+def test_the_doctor_says_what_is_active(sandbox: Sandbox, algebra: None) -> None:
     rows = layers(sandbox)
     assert [row.name for row in rows] == [
         "namespaces", "landlock", "seccomp", "limits", "memory watch", "python tool",

@@ -47,6 +47,7 @@ _MODULES = ("collections", "dataclasses", "functools", "itertools", "json", "mat
 
 def main(descriptor: int) -> None:
     """Runs until the worker ends; exits with its status, or 128 and its signal."""
+    gc.disable()  # what is imported stays; the worker has it again
     control = socket.socket(fileno=descriptor)
     config = json.loads(keeper.read_line(control))
     os.setsid()
@@ -56,6 +57,8 @@ def main(descriptor: int) -> None:
     entry = _load(config)
     layers: list[keeper.Layer] = []
     walls = keeper.build(config, layers, sure=config["sure"])
+    gc.collect()
+    gc.freeze()  # before the fork, so that the child copies no pages for it
     inside = os.fork()
     if inside == 0:
         _become(control, config, walls, layers, entry)
@@ -149,6 +152,7 @@ def _tidy() -> None:
     sys.modules["__main__"] = types.ModuleType("__main__")
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def _wait(inside: int, host: int | None, host_pid: int) -> int:

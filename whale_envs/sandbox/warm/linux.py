@@ -7,7 +7,6 @@ Not covered: Landlock and seccomp, which have modules of their own.
 
 import ctypes
 import os
-import platform
 import struct
 import sys
 
@@ -22,7 +21,7 @@ MS_RDONLY, MS_NOSUID, MS_NODEV = 1, 2, 4
 MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 0x40000
 MNT_DETACH = 2
 
-ARCH = {"x86_64": 0, "aarch64": 1}.get(platform.machine(), -1) if sys.platform == "linux" else -1
+ARCH = {"x86_64": 0, "aarch64": 1}.get(os.uname().machine, -1) if sys.platform == "linux" else -1
 """Column of the system call tables, -1 where we have none."""
 
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 1, 4, 38
