@@ -49,7 +49,7 @@ _Metrics = Annotated[
         Annotated[str, Meta(pattern=r"\A[a-z][a-z0-9_]{0,63}\Z")],
         Annotated[float, Meta(ge=-1e15, le=1e15)],
     ],
-    Meta(max_length=64),
+    Meta(max_length=32),
 ]
 _Group = tuple[Annotated[str, Meta(max_length=256)], Annotated[str, Meta(max_length=256)]]
 
