@@ -154,15 +154,22 @@ class Ledger:
         """
         if purpose not in PURPOSES:
             raise UsageError(f"unknown purpose {purpose!r}; valid: {', '.join(PURPOSES)}")
+        attempt = self._next_attempt(key, again=True) if again else 1
+        try:
+            self._append("reserve", key, attempt, purpose, "")
+        except sqlite3.IntegrityError:  # most attempts are their key's first; this one is not
+            attempt = self._next_attempt(key, again=again)
+            self._append("reserve", key, attempt, purpose, "")
+        self._begun[key, attempt] = purpose
+        return attempt
+
+    def _next_attempt(self, key: str, *, again: bool) -> int:
         begun, ended, settled = map(int, next(self._read(_COUNTS, key)))
         if begun != ended:
             raise UsageError(f"rollout {key!r} is reserved already")
         if bool(settled) != again:
             raise UsageError(f"rollout {key!r} is {'not settled yet' if again else 'settled already'}")
-        attempt: int = begun + 1
-        self._append("reserve", key, attempt, purpose, "")
-        self._begun[key, attempt] = purpose
-        return attempt
+        return begun + 1
 
     def settle(self, key: str, attempt: int, charge: Charge) -> None:
         """Charges a finished attempt, once."""

@@ -82,8 +82,14 @@ def said_in(segment: Segment) -> tuple[str, str]:
     )
 
 
+class _Chat(msgspec.Struct):
+    """Of a type that is no class, msgspec works out at every call what it asks for."""
+
+    chat: tuple[Message, ...]
+
+
 def to_messages(chat: list[dict[str, Any]]) -> tuple[Message, ...]:
     try:
-        return msgspec.convert(chat, tuple[Message, ...])
+        return msgspec.convert({"chat": chat}, _Chat).chat
     except msgspec.ValidationError as error:
-        raise HarnessError("harness_error", f"messages: {error}") from error
+        raise HarnessError("harness_error", f"messages: {error}".replace("$.chat", "$")) from error

@@ -16,6 +16,7 @@ Not covered: reasoning that a server returns in a field of its own, which never 
 """
 
 import re
+from functools import lru_cache
 
 _THINKING = re.compile(
     r"[<\[◁]\s{0,2}\|?\s{0,2}(?P<close>/?)\s{0,2}(?:[a-z]{1,12}:)?"
@@ -34,6 +35,7 @@ def strip_thinking(text: str) -> str:
     return split_thinking(text)[1]
 
 
+@lru_cache(maxsize=8)  # a turn asks three times: the client, the engine and the record
 def split_thinking(text: str) -> tuple[str, str]:
     r"""(thinking, the rest) of a text; the rest is the text itself where it has no tags.
 

@@ -217,12 +217,13 @@ def test_no_step_of_a_rollout_reads_the_whole_ledger(tmp_path: Path) -> None:
     with Ledger(tmp_path / "l") as ledger:
         steps: list[str] = []
         ledger._db.set_trace_callback(steps.append)
+        ledger.fail("a", ledger.reserve("a", "test"), ONE)
         ledger.settle("a", ledger.reserve("a", "test"), ONE)
         with pytest.raises(UsageError, match="never reserved"):
             ledger.settle("b", 1, ONE)
         ledger._db.set_trace_callback(None)
         asked = [step for step in steps if step.lstrip().startswith(("SELECT", "WITH"))]
-        assert len(asked) == 2  # one for each rollout, and one for an attempt of another launch
+        assert len(asked) == 2  # one for a second attempt, and one for an attempt of another launch
         for step in asked:
             plan = [row[3] for row in ledger._db.execute(f"EXPLAIN QUERY PLAN {step}")]
             assert not [line for line in plan if line.startswith("SCAN e")], plan

@@ -82,6 +82,12 @@ class _Message(msgspec.Struct):
     tool_call_id: str = ""
 
 
+class _Chat(msgspec.Struct):
+    """Messages, checked: of a type that is no class, msgspec works out at every call what it asks for."""
+
+    chat: list[_Message]
+
+
 def load(source: str, filename: str) -> tuple[BaseHarness, Settings]:
     """The harness of a file's source, in a fresh module, and its constants.
 
@@ -210,10 +216,12 @@ def _checked(chat: Any, hook: Any, filename: str) -> list[dict[str, Any]]:
     if not isinstance(chat, list) or not chat:
         raise _fault(hook, filename, f"messages must return a non-empty list, got {chat!r:.80}")
     try:
-        last = msgspec.convert(chat, list[_Message])[-1]
+        last = msgspec.convert({"chat": chat}, _Chat).chat[-1]
         encoded = _encoded(chat)
     except (msgspec.ValidationError, TypeError, ValueError, OverflowError) as error:
-        raise _fault(hook, filename, f"messages returned what is no chat: {error}") from error
+        raise _fault(
+            hook, filename, f"messages returned what is no chat: {error}".replace("$.chat", "$")
+        ) from error
     if last.role == "assistant":
         raise _fault(hook, filename, "messages must not end with the assistant's")
     _bounded(encoded, hook, filename)

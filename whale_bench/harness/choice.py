@@ -63,8 +63,7 @@ def is_fair_choice(action: str, said: Sequence[str], observation: str) -> bool:
     texts = [text for text in said if stands_in(action, text)]
     if not texts or any(action.strip() == text.strip() for text in texts):
         return True
-    position = _FEN.search(observation)
-    if position is None or all(_names_one(text) for text in texts):
+    if all(_names_one(text) for text in texts) or not (position := _FEN.search(observation)):
         return True
     import chess
 

@@ -8,6 +8,7 @@ Not covered: where the hooks run, see `host.py`.
 
 import abc
 import hashlib
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -24,7 +25,7 @@ class HarnessHost(abc.ABC):
     source: str
     settings: Settings
 
-    @property
+    @cached_property
     def harness_id(self) -> str:
         """Content hash of the file."""
         return "sha256:" + hashlib.sha256(self.source.encode()).hexdigest()

@@ -40,7 +40,7 @@ _INSIDE = rf"(?:{_WORD}|[{_GLUE}])"
 _JOINTS = "-=:/"
 """Between letters or digits these are inside a word: e8 does not stand in e8=N, nor O-O in O-O-O."""
 _UCI = re.compile(r"[a-h][1-8][a-h][1-8][qrbn]?\Z", re.IGNORECASE | re.ASCII)
-_UCI_ALONE = rf"(?<!{_INSIDE}){{}}(?!{_INSIDE}|[=/(][qrbn])"
+_UCI_ALONE = re.compile(rf"(?<!{_INSIDE})[a-h][1-8][a-h][1-8][qrbn]?(?!{_INSIDE}|[=/(][qrbn])", re.IGNORECASE)
 
 
 def is_sampled(action: str, said: Sequence[str]) -> bool:
@@ -72,7 +72,7 @@ def stands_in(action: str, sampled: str) -> bool:
     if not needle or needle == text:
         return True
     if _UCI.match(needle):  # ends before a dash (e2e4-e5), but not before its promotion (e7e8=N)
-        return re.search(_UCI_ALONE.format(needle), text, re.IGNORECASE) is not None
+        return needle.lower() in map(str.lower, _UCI_ALONE.findall(text))
     left = right = ""
     if needle[0].isalnum():
         left = rf"(?<!{_INSIDE})(?<!{_WORD}[{_JOINTS}])"
@@ -84,7 +84,13 @@ def stands_in(action: str, sampled: str) -> bool:
         left += r"(?<![-−])(?<!\d[.,])(?<!^\.)(?<!\s\.)"
     if needle[-1].isdigit():
         right += r"(?![.,]\d)"
-    return re.search(left + re.escape(needle) + right, text) is not None
+    before, after = re.compile(left), re.compile(right)  # a few in all, where each needle would be its own
+    at = text.find(needle)
+    while at >= 0:
+        if before.match(text, at) and after.match(text, at + len(needle)):
+            return True
+        at = text.find(needle, at + 1)
+    return False
 
 
 def _same_arguments(arguments: dict[str, Any], text: str) -> bool:
