@@ -823,6 +823,7 @@ async def test_a_refusal_to_answer_is_what_the_model_said() -> None:
     [
         (413, "Payload Too Large", "context_length"),
         (400, "the request exceeds the available context size", "context_length"),
+        (422, "`inputs` tokens + `max_new_tokens` must be <= 4096. Given: 12 and 8129", "context_length"),
         (400, "The prompt (length 9) is longer than the maximum model length of 8", "context_length"),
         (400, "ResponsibleAIPolicyViolation", "content_filter"),
         (400, "content_policy_violation", "content_filter"),

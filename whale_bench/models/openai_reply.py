@@ -26,6 +26,7 @@ Refused = Literal["key", "name", "context_length", "content_filter", "chat_templ
 _TOO_LONG = (
     *("context_length", "context length", "context window", "context size", "maximum context"),
     *("maximum model length", "max_model_len", "too many tokens", "prompt is too long"),
+    *("tokens + `max_new_tokens`", "tokens + max_new_tokens"),
 )
 _FILTERED = ("content_filter", "content management policy", "content_policy", "responsibleaipolicy")
 _TEMPLATE = (
