@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -131,8 +132,9 @@ def test_filters_narrow_the_table_and_can_be_cleared(
         }
         hard = index.rows(Query(group="band=hard")).total
         wrong = index.rows(Query(stop="wrong_answer")).total
+    assert 0 < totals["truncated"] < totals["failed"]
     status = page.locator(".found")
-    for outcome in ("solved", "failed", ""):
+    for outcome in ("solved", "truncated", "failed", ""):
         page.get_by_label("Outcome").select_option(outcome)
         status.get_by_text(f"{totals[outcome]} rollouts").wait_for()
         assert count(page) == totals[outcome]
@@ -218,7 +220,7 @@ def test_play_steps_by_itself_and_pauses(watched: Any, reports: dict[str, str], 
     key = key_of(runs, "chess_puzzles", sort="turns", desc=True)
     page = watched(reduced_motion="reduce").open(replay_url(reports, "chess_puzzles", key))
     page.get_by_role("button", name="Play").click()
-    page.get_by_text("step 2 of").first.wait_for(timeout=4000)
+    page.get_by_text("step 2 of").first.wait_for()
     page.get_by_role("button", name="Pause").click()
     assert page.get_by_role("button", name="Play").count() == 1
 
@@ -290,6 +292,31 @@ def test_hostile_text_is_only_ever_text(
 def test_a_wrong_address_says_so(watched: Any, reports: dict[str, str]) -> None:
     page = watched().open(f"{reports['math_python']}#rollout=%3Cb%3Eno&step=x")
     assert "holds no rollout <b>no" in page.locator("[role=alert]").inner_text()
+    assert audit(page) == []
+
+
+def test_an_incomplete_run_says_what_is_missing_above_its_score(
+    watched: Any, runs: Path, tmp_path: Path, shots: Path
+) -> None:
+    run = shutil.copytree(runs / "math_python", tmp_path / "run")
+    part = run / "rollouts-0000.jsonl"
+    lines = part.read_bytes().splitlines(keepends=True)
+    part.write_bytes(b"".join(lines[:20]) + b"{broken\n")
+    page = watched().open(write_report(run, tmp_path / "page.html").path.as_uri())
+    note = page.locator("#missing-note")
+    assert "12 rollouts missing" in note.inner_text()
+    note.locator("summary").click()
+    with RunIndex.open(run, cached=False) as index:
+        known = index.overview.missing_keys  # of an example that no rollout has begun, nobody knows the id
+    assert note.locator("code").all_inner_texts() == known
+    assert len(known) >= 4
+    assert "1 line could not be read" in page.locator(".notices").inner_text()
+    boxes = [page.locator(name).first.bounding_box() for name in (".notices", ".score")]
+    assert boxes[0] is not None
+    assert boxes[1] is not None
+    assert boxes[0]["y"] < boxes[1]["y"]
+    assert audit(page) == []
+    page.screenshot(path=shots / "incomplete.png", full_page=True)
 
 
 def test_a_server_gives_the_same_page_its_data(browser: Browser, runs: Path, tmp_path: Path) -> None:
@@ -303,7 +330,10 @@ def test_a_server_gives_the_same_page_its_data(browser: Browser, runs: Path, tmp
         url = server.stdout.readline().strip()
         watch = Watched(browser.new_page())
         page = watch.open(url)
-        page.get_by_role("link", name="math_python").click()
+        link = page.get_by_role("link", name="math_python")
+        link.wait_for()
+        assert audit(page) == []
+        link.click()
         page.locator("a.task").first.wait_for()
         page.get_by_label("Outcome").select_option("failed")
         page.locator(".found").get_by_text(re.compile(r"^\d+ rollouts$")).wait_for()
@@ -363,6 +393,8 @@ def test_nothing_runs_over_the_edge(
     for summary in page.locator("main summary").all():
         summary.click()
     assert overflow(page) <= 0
+    if width == 320:
+        assert audit(page) == []
     page.screenshot(path=shots / f"run-{name}.png", full_page=True)
     for domain in ("chess_puzzles", "math_python", "search_qa"):
         key = key_of(runs, domain, sort="turns", desc=True)

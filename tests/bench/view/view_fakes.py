@@ -52,6 +52,9 @@ def search(request: Request) -> str:
     return request.host.oracle_action() if rng.random() < 0.7 else f"<answer>{HOSTILE}</answer>"
 
 
+BUDGETS = {"math_python": 66}
+"""Words that a rollout may say: of Math's, those that call the tool and then say much are cut."""
+
 REPLIES = {"chess_puzzles": chess, "math_python": math, "search_qa": search}
 
 
@@ -67,6 +70,6 @@ class Counted(ScriptedModel):
 def make_run(domain: str, folder: Path, *, n: int = 8, k: int = 4, backend: Backend | None = None) -> Path:
     """A finished run of a scripted model."""
     model: Any = backend or Counted(REPLIES[domain])
-    plan = EvalPlan(domain=domain, model="scripted/thinker", n=n, k=k)
+    plan = EvalPlan(domain=domain, model="scripted/thinker", n=n, k=k, token_budget=BUDGETS.get(domain))
     asyncio.run(evaluate(plan, folder, backend=model))
     return folder
