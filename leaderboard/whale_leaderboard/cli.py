@@ -78,12 +78,13 @@ def verify_command(
     """Verify a submission; exit code 1 if anything refuses it, 4 if it cannot be verified here."""
     import msgspec
 
+    from whale_bench.view.hidden import escaped
     from whale_envs.errors import UsageError
     from whale_leaderboard.verify import verify
 
     with _able(), _progress() as say:
         report = verify(bundle, level=level, model=model, base_url=base_url, seconds=seconds, say=say)
-    text = msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n"
+    text = escaped(msgspec.json.format(msgspec.json.encode(report), indent=1).decode()) + "\n"
     if out is not None:
         try:
             out.write_text(text, encoding="utf-8")

@@ -69,7 +69,7 @@ def refusal(path: Path, most_bytes: int = 100 * MB) -> tuple[str, str]:
 )
 def test_only_regular_files_of_known_names(member: tarfile.TarInfo, code: str, tmp_path: Path) -> None:
     path = archive(tmp_path / "bad.tar.gz", (info("test.jsonl"), b""), (member, b""))
-    assert refusal(path) == (code, member.name)
+    assert refusal(path) == (code, member.name.replace("\n", "\\n"))
 
 
 def test_a_name_twice(tmp_path: Path) -> None:

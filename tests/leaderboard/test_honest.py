@@ -42,7 +42,7 @@ def test_weights_and_a_harness_with_all_that_was_spent_on_them(chess: Path) -> N
     assert account.executed == 258 + 5  # one failed attempt of each phase with a fourth example
     assert account.spent.proposer_micro_usd == 90_000
     assert account.spent.unmetered_tokens
-    assert (replay.replayed, replay.samples) == (768 + 256, 256)
+    assert (replay.replayed, replay.samples) == (768 + 258, 258)
     first, last = report.curve
     assert report.selection == ("dev" if last.score >= first.score else "none")
     assert (first.rollouts, last.rollouts) == (2 + 48 + 64, 258)

@@ -116,6 +116,23 @@ def test_the_command_refuses_names_and_prints_nothing_that_they_order(
     assert report.findings == (found,)
 
 
+def test_a_report_as_json_says_the_same_without_a_hidden_character(
+    plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A terminal takes orders from more characters than JSON escapes."""
+    name = "a\x9b31m\u202e\U000e0041\x1bb"
+    forger = Forger(plain, tmp_path / "forged")
+    forger.manifest(lambda m: m["about"].update(agent=name))
+    command = ["whale-leaderboard", "verify", str(forger.folder), "--level", "1", "--json"]
+    monkeypatch.setattr(sys, "argv", command)
+    with pytest.raises(SystemExit):
+        main()
+    out = capsys.readouterr().out
+    assert not HIDDEN.search(out)
+    assert msgspec.json.decode(out, type=Report) == verify(forger.folder, level=1)
+    assert json.loads(out)["manifest"]["about"]["agent"] == name
+
+
 def test_the_page_and_the_program_spell_out_the_same_characters() -> None:
     """But surrogates and the two that are none, which no text of a browser's has."""
     script = (STATIC / "dom.js").read_text()

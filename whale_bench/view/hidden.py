@@ -11,6 +11,7 @@ says. `static/dom.js` has the same characters.
 Not covered: letters that look alike.
 """
 
+import json
 import re
 
 HIDDEN = re.compile(
@@ -26,6 +27,11 @@ def plain(text: str) -> str:
     if text.isascii() and text.isprintable():  # most text by far
         return text
     return HIDDEN.sub(lambda found: f"‹U+{ord(found[0]):04X}›", text.replace("\r\n", "\n"))
+
+
+def escaped(text: str) -> str:
+    """JSON that says the same without a hidden character: each is in a string, where it may be escaped."""
+    return HIDDEN.sub(lambda found: json.dumps(found[0])[1:-1], text)
 
 
 def is_visible(text: str) -> bool:
