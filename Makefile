@@ -90,9 +90,10 @@ kills: $(BIN)/.dev
 	$(BIN)/python benchmarks/kills.py
 
 # Three processes, for they wait a sixth of the time, each with one thread for torch: threads that spin for each
-# other slow all down tenfold.
+# other slow all down tenfold. Files come in their own order, for xdist's has those of few tests last, which take
+# longest: at the end one process would have them all.
 test: $(BIN)/.vllm
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 # Every submission in the tree, replayed; `test` does it too.
 submissions: $(BIN)/.dev
