@@ -23,4 +23,3 @@ def short_checks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     if request.module.__name__ not in ("test_examine", "test_hostile_candidates"):
         monkeypatch.setattr(other_boards, "_BOARDS", 1)
         monkeypatch.setattr(examine, "EXAMPLES", 8)
-
