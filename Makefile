@@ -56,13 +56,13 @@ $(BIN)/.train: $(BIN)/.local
 $(BIN)/.dev: $(BIN)/.torch
 	$(PIP) --editable ".[local,anthropic,data,train]" --group dev
 	$(PIP) --no-deps $(LUCENE) $(DENSE)
-	@touch $@
+	@touch $(BIN)/.local $(BIN)/.train $@
 
 # A CUDA machine takes `pip install "whale-envs[vllm]"` instead.
 # While pip waits for the network the tests are collected, which compiles them and what they import: in a new
-# tree the three processes of `test` would each do that, for 25 s of CPU time.
+# tree each of the three processes of `test` would do that, for 25 s of CPU time.
 $(BIN)/.vllm: $(BIN)/.dev
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --collect-only --quiet >/dev/null 2>&1 & \
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --collect-only --quiet >/dev/null 2>&1 & \
 	$(PIP) $(VLLM_NEEDS) && $(PIP) --no-deps $(VLLM); status=$$?; wait; exit $$status
 	@touch $@
 
@@ -102,9 +102,10 @@ kills: $(BIN)/.dev
 	$(BIN)/python benchmarks/kills.py
 
 # Three processes, for they wait a sixth of the time, each with one thread for torch: threads that spin for each
-# other slow all down tenfold.
+# other slow all down tenfold. Files come in their own order, for xdist's has those of few tests last, which take
+# longest: at the end one process would have them all.
 test: $(BIN)/.vllm
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 # Every submission in the tree, replayed; `test` does it too.
 submissions: $(BIN)/.dev

@@ -81,7 +81,7 @@ def test_kills_lose_and_double_nothing(whole: Path, tmp_path: Path) -> None:
 
 
 def test_a_kill_leaves_no_harness_worker_behind(tmp_path: Path) -> None:
-    plan = [*PLAN, "--harness", str(FILES / "good.py")]
+    plan = [*PLAN, "--harness", str(FILES / "good.py"), "-n", "48", "-k", "4"]
     with start(tmp_path / "run", plan) as process:
         assert wait_for(lambda: lines(tmp_path / "run") > 3, process)
         workers = children(process.pid)
@@ -92,4 +92,4 @@ def test_a_kill_leaves_no_harness_worker_behind(tmp_path: Path) -> None:
         assert wait_for(lambda: not any(alive(pid) for pid in workers), process)
         process.kill()
     assert run(None, tmp_path / "run").complete
-    assert len(settled(tmp_path / "run")) == ROLLOUTS
+    assert len(settled(tmp_path / "run")) == 48 * 4

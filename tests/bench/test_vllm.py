@@ -53,7 +53,7 @@ def ask(prompt=PROMPT, **settings):
 def wait_until(condition, timeout=60.0):
     ends = time.monotonic() + timeout
     while not condition() and time.monotonic() < ends:
-        time.sleep(0.001)
+        time.sleep(0.01)
     assert condition()
 
 
@@ -423,7 +423,8 @@ def test_an_interrupt_ends_the_run_and_leaves_no_process(folders, tmp_path):
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     ) as run:
-        wait_until(lambda: any(f.stat().st_size for f in out.glob("rollouts-*")) or run.poll() is not None)
+        begun = lambda: any(f.stat().st_size for f in out.glob("rollouts-*")) or run.poll() is not None  # noqa: E731
+        wait_until(begun, timeout=300)  # it loads an engine
         os.killpg(run.pid, signal.SIGINT)
         said = run.communicate(timeout=60)[0]
     assert run.returncode == 130, said
