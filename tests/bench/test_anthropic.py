@@ -30,6 +30,7 @@ from messages_server import (
 
 from whale_bench import Agent, EvalPlan, Generation, Request, Rollout, Task, evaluate, rollout
 from whale_bench.engine import LostRolloutError
+from whale_bench.harness.host import load_harness
 from whale_bench.ledger import Ledger
 from whale_bench.models import Message, Sampling, load_backend
 from whale_bench.models.anthropic_api import ANTHROPIC_URL, DEFAULT_TOKENS, PATIENCE, AnthropicBackend
@@ -178,18 +179,44 @@ def test_a_chat_becomes_turns_of_alternating_roles_without_blank_texts() -> None
 @pytest.mark.parametrize(
     "chat",
     [
-        (Message("assistant", "I begin"), USER),
         (Message("user", " "),),
         (Message("system", "alone"),),
         (USER, Message("assistant", "", (call("{}"),)), USER),
         (USER, Message("tool", "r", tool_call_id="toolu_9")),
     ],
-    ids=["assistant first", "blank", "system alone", "no result", "no call"],
+    ids=["blank", "system alone", "no result", "no call"],
 )
 async def test_a_chat_that_the_api_does_not_take_ends_the_rollout(chat: tuple[Message, ...]) -> None:
     error, server = await failure(lambda p, n: "yes", ModelError, Request(chat))
     assert error.reason == "chat_template"
     assert len(server.requests) <= 1
+
+
+async def test_a_chat_that_begins_with_a_reply_is_begun_by_the_user() -> None:
+    chat = (Message("system", "s"), Message("assistant", "a1"), USER)
+    assert sent(*chat) == [
+        {"role": "user", "content": [text("Begin.")]},
+        {"role": "assistant", "content": [text("a1")]},
+        {"role": "user", "content": [text(USER.content)]},
+    ]
+    _, server = await ask(lambda p, n: "yes", Request(chat))  # which keeps the API's rules
+    assert len(server.requests) == 1
+
+
+async def test_a_puzzle_of_several_moves_is_solved_under_h0() -> None:
+    """From the second turn on, h0's chat begins with the first reply."""
+    examples = load_examples("chess_puzzles", "mini", "test")
+    puzzle = next(one for one in examples if len(one.gold) > 3)
+    moves = puzzle.gold[::2]
+    async with (
+        serve(lambda p, n: f"<move>{moves[n]}</move>") as server,
+        client(server) as backend,
+        load_harness("chess_puzzles") as h0,
+    ):
+        task = Task("chess_puzzles", examples)
+        record = await rollout(task, Agent(backend, h0), puzzle, sample=0, seed=0, key="test:a:0")
+    assert (record.error, record.verdict.correct, len(record.segments)) == ("", True, len(moves))
+    assert server.requests[1]["messages"][0]["content"][0]["text"] == "Begin."
 
 
 # --- replies --------------------------------------------------------------------------------------

@@ -83,11 +83,15 @@ class ThinkingMemory:
         return [*thinking, *_text_block(message.content), *map(_tool_use, message.tool_calls)]
 
 
+BEGIN = "Begin."
+"""What the user says before a chat that begins with a reply, which the API takes of nobody."""
+
+
 def to_messages(chat: Iterable[Message], memory: ThinkingMemory) -> tuple[list[Block], list[Block]]:
     """(system blocks, messages) of a chat.
 
     Raises:
-        ModelError: "chat_template": the chat does not begin with a user's message, or says nothing.
+        ModelError: "chat_template": the chat says nothing.
     """
     system: list[Block] = []
     messages: list[Block] = []
@@ -101,8 +105,10 @@ def to_messages(chat: Iterable[Message], memory: ThinkingMemory) -> tuple[list[B
             messages[-1]["content"] += blocks
         elif blocks:
             messages.append({"role": role, "content": blocks})
-    if not messages or messages[0]["role"] != "user":
-        raise ModelError("chat_template", "the first message with any text must be the user's")
+    if not messages:
+        raise ModelError("chat_template", "no message but the system's has any text")
+    if messages[0]["role"] == "assistant":  # as under h0 of Chess Puzzles from the second turn on
+        messages.insert(0, {"role": "user", "content": _text_block(BEGIN)})
     for turn in messages:
         if turn["role"] == "user":  # the API wants results before the text of the same turn
             turn["content"].sort(key=lambda block: block["type"] == "text")
