@@ -16,6 +16,7 @@ import msgspec
 from whale_bench.statistics import Score
 from whale_envs.errors import InfrastructureError
 from whale_leaderboard.accounting import Account
+from whale_leaderboard.behaviour import Behaviour
 from whale_leaderboard.curve import Point
 from whale_leaderboard.layout import Manifest, Track
 
@@ -124,6 +125,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """Recomputed from the rollouts."""
     means: tuple[float, ...] = ()
     """Of each test example, in the split's order."""
+    behaviour: Behaviour | None = None
+    """Recomputed from the rollouts."""
     account: Account | None = None
     """Recomputed from the ledgers."""
     track: Track | None = None

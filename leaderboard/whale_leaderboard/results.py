@@ -109,6 +109,7 @@ def report_of(path: Path, *, level: int = 1, say: Say = lambda _what, _count: No
         except (msgspec.DecodeError, UnicodeDecodeError, Refusal) as error:
             raise UsageError(f"{beside}: is no report of {path.name}: {error}") from error
         fits = report.bundle == digest and report.verifier.endswith(package_digest())
+        fits &= report.behaviour is not None  # a report of earlier sources of this package
         if fits and report.asked >= level:
             return report
     # What replays need is not loaded where every report is there, nor by the processes of `site/reading.py`.

@@ -37,9 +37,11 @@ _SIZES = {b"{": 208, b"[": 80, b",": 40, b":": 60, b'"': 25}
 """Most bytes of memory for which each of these stands: an object, a list, an item, a pair, half a string."""
 
 _Id = Annotated[str, Meta(min_length=1, max_length=512)]
+_Word = Annotated[str, Meta(max_length=200)]
 _Count = Annotated[int, Meta(ge=0, le=2**53)]
 _Share = Annotated[float, Meta(ge=0.0, le=1.0)]
 _Seconds = Annotated[float, Meta(ge=0.0, le=1e9)]
+_Metrics = Annotated[dict[Annotated[str, Meta(max_length=64)], float], Meta(max_length=32)]
 
 
 def _strict(kind: type[msgspec.Struct], **types: Any) -> Any:
@@ -78,6 +80,8 @@ _Rollout = _strict(
     prompt_tokens=_Count | None,
     sampled_tokens=_Count | None,
     tool_calls=_Count,
+    stop_condition=_Word,
+    metrics=_Metrics,
     seconds=_Seconds,
     env_seconds=_Seconds,
 )

@@ -115,6 +115,7 @@ def verify(
         manifest=manifest,
         score=entry.score,
         means=entry.means,
+        behaviour=entry.behaviour,
         account=entry.account,
         track=entry.track,
         selection=entry.dev.selection(manifest.weights_id, manifest.harness_id, entry.account.charged),

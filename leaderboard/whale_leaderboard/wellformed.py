@@ -17,13 +17,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from whale_bench.ledger import Charge
+from whale_bench.outcomes import Outcome
 from whale_bench.records import Rollout
 from whale_bench.statistics import Score, mean_at_k
 from whale_envs import ExampleSet, UsageError, get_domain
 from whale_leaderboard.accounting import Account, budget_of, size_of, together
 from whale_leaderboard.archive import Bundle
+from whale_leaderboard.behaviour import Behaviour, behaviour_of, small_outcome
 from whale_leaderboard.digests import examples_digest
 from whale_leaderboard.layout import (
     MANIFEST,
@@ -57,6 +60,7 @@ class Entry:
     track: Track
     score: Score
     means: tuple[float, ...]
+    behaviour: Behaviour
     dev: DevScores
     tested: Mapping[str, Charged]
     """Records of the test rollouts, by key."""
@@ -98,14 +102,16 @@ def check(bundle: Bundle, notes: list[Finding], say: Say = lambda _what, _count:
     harnesses = _check_harnesses(bundle, manifest)
     _check_crossplay(bundle)
     account = together([run.account for run in runs])
-    rewards, metered = _check_test(bundle, manifest, examples, tested, seed=runs[0].plan.seed, say=say)
+    outcomes, metered = _check_test(bundle, manifest, examples, tested, seed=runs[0].plan.seed, say=say)
     unused = harnesses - {manifest.harness_id}
     for run in runs:
         unused -= _check_samples(bundle, run, harnesses)
     for harness_id in sorted(unused):
         name = f"harnesses/{harness_id.removeprefix('sha256:')}.py"
         raise Refusal(1, "harness", name, "no whole rollout of the bundle was played with it")
-    score = mean_at_k(list(rewards.values()))
+    each = (outcomes[at : at + K] for at in range(0, len(outcomes), K))
+    rewards = [[outcome.verdict.reward for outcome in samples] for samples in each]
+    score = mean_at_k(rewards)
     track = Track(
         domain=manifest.domain,
         tier=manifest.tier,
@@ -122,7 +128,8 @@ def check(bundle: Bundle, notes: list[Finding], say: Say = lambda _what, _count:
         account=account,
         track=track,
         score=score,
-        means=tuple(sum(found) / K for found in rewards.values()),
+        means=tuple(sum(found) / K for found in rewards),
+        behaviour=_behaviour(runs[0], outcomes),
         dev=dev,
         tested={key: record for key, (record, _) in tested.items()},
         metered=metered,
@@ -210,10 +217,10 @@ def _check_test(
     *,
     seed: int,
     say: Say,
-) -> tuple[dict[str, list[float]], bool]:
-    """(rewards by example, whether all calls were metered) of the test rollouts, each where it belongs."""
+) -> tuple[list[Outcome], bool]:
+    """(outcomes, whether all calls were metered) of the test rollouts, each where it belongs."""
     wanted = ((example_id, sample) for example_id in examples.ids for sample in range(K))
-    rewards: dict[str, list[float]] = {example_id: [] for example_id in examples.ids}
+    outcomes: list[Outcome] = []
     metered = True
     for number, line in bundle.lines(TEST, MOST_ROLLOUT):
         example_id, sample = next(wanted, ("", 0))
@@ -234,13 +241,22 @@ def _check_test(
             raise Refusal(
                 1, "seed", place, f"{row.key!r} was played with seed {row.seed}, the run's is {seed}"
             )
-        rewards[example_id].append(row.verdict.reward)
+        if row.groups != (groups := examples.by_id(example_id).groups):
+            raise Refusal(1, "record", place, f"{row.key!r}: its groups are not those of its example")
+        outcomes.append(replace(small_outcome(row), groups=groups))
         metered &= row.metered
         if number % (64 * K) == 0:
             say("test rollouts", number)
     if (left := next(wanted, None)) is not None:
         raise Refusal(1, "completeness", TEST, f"sample {left[1]} of example {left[0]!r} is missing")
-    return rewards, metered
+    return outcomes, metered
+
+
+def _behaviour(run: Run, outcomes: list[Outcome]) -> Behaviour:
+    try:
+        return behaviour_of(run.settings, run.plan, outcomes)
+    except OverflowError as error:
+        raise Refusal(1, "rollout", TEST, f"a metric's sum is no number: {error}") from error
 
 
 def _read_row(line: bytes, place: str) -> Rollout:

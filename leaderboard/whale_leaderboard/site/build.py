@@ -25,6 +25,7 @@ from typing import Any
 import msgspec
 
 from whale_bench.garbage import fewer_collections
+from whale_bench.scoring import Summary
 from whale_envs import DOMAINS, UsageError
 from whale_leaderboard.money import money_of
 from whale_leaderboard.ranking import Board, TrackBoard, paper_rows, rank
@@ -32,10 +33,10 @@ from whale_leaderboard.report import Say
 from whale_leaderboard.results import RESULTS, Submission, page_of, read, results_of
 from whale_leaderboard.site import tables
 from whale_leaderboard.site.chart import Figure
-from whale_leaderboard.site.contents import Contents
+from whale_leaderboard.site.chosen import SAMPLE_NOTE
+from whale_leaderboard.site.contents import Contents, groups_of
 from whale_leaderboard.site.feeds import check_url, write_feeds
 from whale_leaderboard.site.reading import reading
-from whale_leaderboard.site.skimmed import SAMPLE_NOTE
 from whale_leaderboard.site.templates import Pages
 
 MOST_PAIRS = 100
@@ -196,7 +197,8 @@ class _Site:
         report = one.report
         assert report.manifest is not None
         assert report.account is not None
-        summary = contents.overview.summary
+        assert report.behaviour is not None
+        summary = report.behaviour.summary
         drawn: Figure | None = None
         series: list[tables.Line] = []
         if report.curve:
@@ -217,8 +219,8 @@ class _Site:
             shown=contents.shown,
             sample_note=SAMPLE_NOTE,
             identity=tables.identity_of(report),
-            behaviour=_behaviour(contents),
-            groups=contents.overview.groups,
+            behaviour=_behaviour(summary),
+            groups=groups_of(report),
             drawn=drawn,
             series=series,
             points=tables.points_of(report),
@@ -233,8 +235,7 @@ class _Site:
         )
 
 
-def _behaviour(contents: Contents) -> list[tuple[str, str]]:
-    summary = contents.overview.summary
+def _behaviour(summary: Summary) -> list[tuple[str, str]]:
     pairs = [("cut off by a cap", f"{summary.truncated:.1%}")]
     pairs += [(f"pass@{k}", f"{value:.4f}") for k, value in summary.pass_at_k.items()]
     for name in ("prompt_tokens", "sampled_tokens"):

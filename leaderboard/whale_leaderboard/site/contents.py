@@ -1,10 +1,10 @@
-"""Reads out of a bundle what its pages show: behaviour, the harness and its difference to h0, some replays.
+"""Reads out of a bundle what pages show beside its report: the harness, its difference to h0, some replays.
 
     contents = read_contents(path, report)
-    contents.overview.summary.metrics, contents.diff, contents.replays
+    contents.shown, contents.diff, contents.replays
 
 Every file is read once, and held against the manifest's digest, for a report may have been made of the bundle
-long before; what is not shown is passed over. Which rollouts are replayed, see `skimmed.py`.
+long before; what is not shown is passed over. Which rollouts are replayed, see `chosen.py`.
 
 Not covered: whether what a rollout says happened did happen, which verification has shown or not.
 """
@@ -13,23 +13,24 @@ import tomllib
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from whale_bench.harness.shipped import shipped_harnesses
 from whale_bench.records import Rollout
-from whale_bench.view.data import Overview, Row, headline, overview_of
+from whale_bench.view.data import Overview, Row, headline
+from whale_bench.view.distributions import Group, stored_groups
 from whale_bench.view.index import ANSWER_CHARS, SAID_CHARS
 from whale_bench.view.replay import replay_of
-from whale_envs import UsageError
+from whale_envs import DOMAINS, UsageError
 from whale_leaderboard.archive import contents_of
 from whale_leaderboard.layout import MOST_EVENT, MOST_HARNESS, MOST_ROLLOUT, MOST_TOML, TEST, Manifest
 from whale_leaderboard.matrix import CROSSPLAY, MOST_CROSSPLAY, Matrix, read_matrix
 from whale_leaderboard.members import Content
 from whale_leaderboard.report import Refusal, Report
 from whale_leaderboard.rows import read_plain
-from whale_leaderboard.site.skimmed import SAMPLE_NOTE, Skimmed
+from whale_leaderboard.site.chosen import SAMPLE_NOTE, chosen
 from whale_leaderboard.textdiff import unified
 
 SETTINGS, LEDGER = "runs/0/run.toml", "runs/0/ledger.jsonl"
@@ -39,7 +40,6 @@ _DIFF_LINES = 3_000
 class Contents(NamedTuple):
     """What pages show of an entry beside its report."""
 
-    overview: Overview
     replays: bytes
     """What the replay page's source reads."""
     shown: int
@@ -62,7 +62,7 @@ def read_contents(path: Path, report: Report) -> Contents:
     """
     assert report.manifest is not None
     try:
-        return _contents(_read(path, report.manifest), report.manifest)
+        return _contents(_read(path, report.manifest), report)
     except Refusal as refusal:
         raise UsageError(f"{path}: {refusal.finding}") from refusal
 
@@ -79,7 +79,8 @@ def difference(old: str, new: str) -> list[tuple[str, str]] | None:
 class _Read(NamedTuple):
     small: dict[str, bytes]
     """Whole files by name."""
-    test: Skimmed
+    rollouts: list[bytes]
+    """Lines of those that are replayed."""
     ended: float
 
 
@@ -89,14 +90,15 @@ def _read(path: Path, manifest: Manifest) -> _Read:
     if not manifest.own_agent:
         limits[_harness(manifest)] = MOST_HARNESS
     small: dict[str, bytes] = {}
-    test, ended = Skimmed(), 0.0
+    rollouts: list[bytes] = []
+    ended = 0.0
     wanted = {SETTINGS, LEDGER, TEST, *limits} - ({CROSSPLAY} - manifest.files.keys())
     for content in contents_of(path):
         if content.name not in wanted:
             continue
         try:
             if content.name == TEST:
-                test.read(content.lines(MOST_ROLLOUT))
+                rollouts = chosen(content.lines(MOST_ROLLOUT))
             elif content.name == LEDGER:
                 ended = _ended(content)
             else:
@@ -109,34 +111,57 @@ def _read(path: Path, manifest: Manifest) -> _Read:
         wanted.remove(content.name)
     for name in sorted(wanted):
         raise Refusal(1, "missing_file", name, "the bundle has no such file")
-    return _Read(small, test, ended)
+    return _Read(small, rollouts, ended)
 
 
-def _contents(read: _Read, manifest: Manifest) -> Contents:
-    small, test = read.small, read.test
-    settings = tomllib.loads(small[SETTINGS].decode())
-    overview = overview_of(settings, test.outcomes, None, folder=manifest.about.agent, damaged=0)
-    rollouts = [read_plain(line) for line in test.chosen()]
+def _contents(read: _Read, report: Report) -> Contents:
+    assert report.manifest is not None
+    manifest, small = report.manifest, read.small
+    overview = overview_of(report, tomllib.loads(small[SETTINGS].decode()))
+    rollouts = [read_plain(line) for line in read.rollouts]
+    of = overview.summary.rollouts
     source = None if manifest.own_agent else small[_harness(manifest)].decode("utf-8", "replace")
     data = {
         "overview": overview,
         "sample": {
             "shown": len(rollouts),
-            "of": len(test.outcomes),
-            "note": f"This page holds {len(rollouts)} of {len(test.outcomes)} rollouts: {SAMPLE_NOTE}. "
-            "Scores, distributions and groups are of all rollouts.",
+            "of": of,
+            "note": f"This page holds {len(rollouts)} of {of} rollouts: {SAMPLE_NOTE}. Scores, "
+            "distributions and groups are of all rollouts.",
         },
         "rows": [_row(rollout) for rollout in rollouts],
         "replays": [replay_of(rollout) for rollout in rollouts],
     }
     return Contents(
-        overview=overview,
         replays=msgspec.json.encode(data),
         shown=len(rollouts),
         source=source,
         diff=None if source is None else difference(_h0()[manifest.domain], source),
         matrix=read_matrix(small[CROSSPLAY]) if CROSSPLAY in small else None,
         ended=read.ended,
+    )
+
+
+def groups_of(report: Report) -> list[Group]:
+    """The groups of an entry's examples, those that tables show first."""
+    assert report.behaviour is not None
+    summary = report.behaviour.summary
+    return stored_groups(summary, DOMAINS[summary.domain].shown_by)
+
+
+def overview_of(report: Report, settings: dict[str, Any]) -> Overview:
+    """What the page of replays says of all rollouts."""
+    assert report.manifest is not None
+    assert report.behaviour is not None
+    return Overview(
+        folder=report.manifest.about.agent,
+        settings=settings,
+        summary=report.behaviour.summary,
+        missing=0,
+        missing_keys=[],
+        damaged=0,
+        histograms=report.behaviour.histograms,
+        groups=groups_of(report),
     )
 
 
