@@ -28,6 +28,8 @@ def plain(text: str) -> str:
     >>> plain("a\u202eb")
     'a‹U+202E›b'
     """
+    if text.isprintable():  # holds none, and no line break: most text by far
+        return text
     return HIDDEN.sub(lambda found: f"‹U+{ord(found[0]):04X}›", text.replace("\r\n", "\n"))
 
 
