@@ -1,10 +1,11 @@
-"""Where this project keeps what it fetches or builds once: one folder per user.
+"""Where this project keeps what it fetches or builds once: one folder per user; and a file's hash.
 
     write_cached(cache_dir() / "chess_puzzles" / "full.csv", data)
 
 Not covered: run folders and results, which a command line names itself.
 """
 
+import hashlib
 import os
 import secrets
 from pathlib import Path
@@ -62,3 +63,9 @@ def write_cached(path: Path, data: bytes) -> None:
 
 def _unwritable(folder: Path, why: object) -> UsageError:
     return UsageError(f"{folder} cannot be written to: {why}; WHALE_CACHE names the cache")
+
+
+def hash_file(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -34,8 +34,9 @@ import msgspec
 from whale_baselines import disk
 from whale_baselines.sampler import SamplerState
 from whale_baselines.trainer import METRICS, STATE
-from whale_bench.models.folder import HASHED, hash_file, hash_folder
+from whale_bench.models.folder import HASHED, hash_folder
 from whale_envs.errors import UsageError
+from whale_envs.paths import hash_file
 
 _HALF = ".half-written-"
 _GONE = ".deleted-"

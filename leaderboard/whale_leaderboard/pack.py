@@ -28,6 +28,7 @@ from whale_bench.records import Rollout
 from whale_bench.statistics import mean_at_k
 from whale_bench.store import RunStore
 from whale_envs import UsageError, __version__, load_examples
+from whale_envs.paths import hash_file
 from whale_leaderboard.accounting import Account, budget_of, size_of, together
 from whale_leaderboard.archive import ARCHIVE, Bundle, write_archive
 from whale_leaderboard.digests import package_digest
@@ -197,7 +198,7 @@ class _Packer:
             len(order),
             lambda place: _lost(store, order, place),
         )
-        ids = [_sha256(folder / name) for name in ("ledger.jsonl", "charged.jsonl")]
+        ids = [hash_file(folder / name) for name in ("ledger.jsonl", "charged.jsonl")]
         sample = Sample(commitment(*ids))
         for key, place in order.items():  # in the order of settlement, as a dict keeps it
             if number or purposes[place] != "test":
@@ -308,9 +309,4 @@ def _lost(store: RunStore, keys: dict[str, int], place: int) -> UsageError:
 
 
 def _file(path: Path) -> File:
-    return File(bytes=path.stat().st_size, sha256=_sha256(path))
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return File(bytes=path.stat().st_size, sha256=hash_file(path))

@@ -160,6 +160,23 @@ def more_than_right(f: Forger) -> None:
     f.edit(TEST, 3, lambda row: row["verdict"].update(reward=1.5))
 
 
+def groups_of_another_example(f: Forger) -> None:
+    f.replace_row(3, lambda row: row["groups"].append(["theme", "mine"]))
+
+
+def more_metrics_than_any(f: Forger) -> None:
+    f.edit(TEST, 3, lambda row: row["metrics"].update({f"m{number}": 1.0 for number in range(40)}))
+
+
+def a_metric_with_an_endless_name(f: Forger) -> None:
+    f.edit(TEST, 3, lambda row: row["metrics"].update({"m" * 10_000: 1.0}))
+
+
+def metrics_whose_sum_is_no_number(f: Forger) -> None:
+    for number in (3, 4):
+        f.replace_row(number, lambda row: row["metrics"].update(legal_rate=1.7e308))
+
+
 def reward_twice(f: Forger) -> None:
     """Whoever reads the first one reads another score; the digests are those of these bytes."""
     lines = f.lines(TEST)
@@ -413,6 +430,10 @@ SEALED: list[tuple[Callable[[Forger], None], str, str]] = [
     (unknown_field_of_a_rollout, "rollout", r"test.jsonl:3: .*bonus"),
     (not_a_number, "rollout", r"test.jsonl:3: is no rollout"),
     (more_than_right, "rollout", r"test.jsonl:3: .*<= 1.0"),
+    (groups_of_another_example, "record", r"test.jsonl:3: .*its groups are not those of its example"),
+    (more_metrics_than_any, "rollout", r"test.jsonl:3: .*metrics"),
+    (a_metric_with_an_endless_name, "rollout", r"test.jsonl:3: .*metrics"),
+    (metrics_whose_sum_is_no_number, "rollout", r"test.jsonl: a metric's sum is no number"),
     (reward_twice, "rollout", r"test.jsonl:3: has the name 'reward' twice in one object"),
     (text_of_a_call_twice, "rollout", r"test.jsonl:3: has the name 'text' twice in one object"),
     (sample_with_a_name_twice, "rollout", r"runs/1/samples.jsonl:4: has the name 'domain' twice"),
@@ -588,21 +609,27 @@ REPLAYED: list[tuple[Callable[[dict[str, Any]], None], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("change", "said"), REPLAYED, ids=lambda v: getattr(v, "__name__", ""))
-def test_a_rollout_that_did_not_happen_so_is_refused_by_its_replay(
-    change: Callable[[dict[str, Any]], None], said: str, plain: Path, tmp_path: Path
-) -> None:
-    forger = Forger(plain, tmp_path / "forged")
+@pytest.fixture(scope="module")
+def replayed(plain: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, list[int]]:
+    """(report, numbers of the lines) of a bundle with each of `REPLAYED` in a rollout of its own."""
+    forger = Forger(plain, tmp_path_factory.mktemp("replayed") / "forged")
     rows = [json.loads(line) for line in forger.lines(TEST)]
-    wrong = next(n for n, row in enumerate(rows, 1) if row["stop_condition"] == "wrong_move")
-    forger.replace_row(wrong, change)
+    wrong = [n for n, row in enumerate(rows, 1) if row["stop_condition"] == "wrong_move"][: len(REPLAYED)]
+    for number, (change, _) in zip(wrong, REPLAYED, strict=True):
+        forger.replace_row(number, change)
     forger.claim_what_follows()
-    report = verify(forger.folder, level=2)
-    found = refusals(report)
+    return verify(forger.folder, level=2), wrong
+
+
+@pytest.mark.parametrize("number", range(len(REPLAYED)), ids=[change.__name__ for change, _ in REPLAYED])
+def test_a_rollout_that_did_not_happen_so_is_refused_by_its_replay(
+    number: int, replayed: tuple[Report, list[int]]
+) -> None:
+    report, wrong = replayed
     assert report.level == 1
-    assert found[0].code == "replay"
-    assert found[0].place == f"{TEST}:{wrong}"
-    assert re.search(said, found[0].message), found[0]
+    found = refusals(report)
+    assert [(one.code, one.place) for one in found] == [("replay", f"{TEST}:{line}") for line in wrong]
+    assert re.search(REPLAYED[number][1], found[number].message), found[number]
 
 
 def test_a_python_result_that_the_program_does_not_give(maths: Path, tmp_path: Path) -> None:

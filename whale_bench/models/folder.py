@@ -23,6 +23,7 @@ from whale_bench.models.base import Generation, Message, Request, TemplateKwargs
 from whale_bench.models.chat_template import ChatTemplate
 from whale_bench.models.pull import ensure_smollm2
 from whale_envs.errors import ModelError, UsageError
+from whale_envs.paths import hash_file
 
 if TYPE_CHECKING:
     from whale_bench.models.sampling_loop import Job, Sampled
@@ -114,12 +115,6 @@ def hash_folder(folder: Path, endings: tuple[str, ...] = HASHED) -> str:
     for path in sorted(p for p in folder.iterdir() if p.suffix in endings and p.is_file()):
         total.update(f"{path.name}\0{hash_file(path)}\n".encode())
     return f"sha256:{total.hexdigest()}"
-
-
-def hash_file(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def model_folder(kind: str, path_or_name: str) -> Path:

@@ -14,7 +14,6 @@ Not covered: several processes for one index, and corpora whose vocabulary or id
 0.5 GB for a million passages): from some hundred thousand passages on Lucene is the better choice.
 """
 
-import hashlib
 import secrets
 import shutil
 from array import array
@@ -28,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whale_envs.errors import DataError, UsageError
+from whale_envs.paths import hash_file
 from whale_envs.retrieval.analyser import term, words
 from whale_envs.retrieval.base import Passage
 from whale_envs.retrieval.index_file import (
@@ -263,5 +263,4 @@ def _write_texts(passage: Passage, texts: BinaryIO, ends: BinaryIO, end: int) ->
 
 
 def _entry(path: Path) -> FileEntry:
-    with path.open("rb") as file:
-        return FileEntry(path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest())
+    return FileEntry(path.stat().st_size, hash_file(path))
