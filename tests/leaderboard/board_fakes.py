@@ -172,7 +172,7 @@ class Forger:
         return (self.folder / name).read_bytes().splitlines()
 
     def write(self, name: str, lines: list[bytes]) -> None:
-        (self.folder / name).write_bytes(b"".join(line + b"\n" for line in lines))
+        (self.folder / name).write_bytes(b"\n".join([*lines, b""]))
 
     def edit(self, name: str, number: int, change: Callable[[dict[str, Any]], None]) -> None:
         """Changes the JSON of a line, counted from 1."""

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 from board_fakes import ABOUT, Forger
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from whale_leaderboard.accounting import BUDGETS, SIZES, Accountant
 from whale_leaderboard.cli import main
@@ -151,6 +151,7 @@ def test_the_exact_p_value_counts_every_signing(pairs: list[tuple[int, int]]) ->
     assert there.p_value == back.p_value == pytest.approx(wanted, abs=1e-12)
 
 
+@settings(max_examples=40)
 @given(st.data())
 def test_every_pair_is_compared_as_two_entries_are(data: st.DataObject) -> None:
     examples = data.draw(st.integers(1, 30))
