@@ -1,6 +1,7 @@
 """What a harness may act with: formatted and filtered samples, and nothing of its own."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -131,3 +132,15 @@ def test_a_call_passes_once_all_that_stands_in_it_was_said_and_not_with_a_word_m
     assert is_sampled(action, [json.dumps(arguments)])
     for place in ("secret", {"secret": ""}, [[["secret"]]], 424242):
         assert not is_sampled(call(tool, **{**arguments, "abc": place}), [json.dumps(arguments)])
+
+
+@pytest.mark.parametrize("shape", ["{a}{b}{c}{d}", "answer {a}{b}{c}{d}", "{b}.{d}", "[{a}{b}]"])
+def test_another_answer_is_no_other_pattern_to_compile(shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiling one takes a hundred times as long as looking, and every rollout says something else."""
+    compiled: list[str] = []
+    compile_ = re._compiler.compile
+    monkeypatch.setattr(re._compiler, "compile", lambda p, flags=0: compiled.append(p) or compile_(p, flags))
+    re.purge()
+    answers = {shape.format(a=a, b=b, c=c, d=d) for a in "abcd" for b in "123" for c in "efgh" for d in "456"}
+    assert all(stands_in(answer, f"I say {answer} now") for answer in answers)
+    assert len(compiled) <= 2 < len(answers)
