@@ -18,13 +18,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from whale_bench.models.base import Message
-from whale_bench.models.openai_reply import plain_text, token_count
+from whale_bench.models.openai_reply import broke_off, plain_text, token_count
 from whale_bench.records import Segment
 from whale_bench.text import scrub, scrub_all
 from whale_envs.errors import InfrastructureError, UsageError
-
-_FAILED = {"abort", "error"}
-"""Finish reasons by which a server says that it failed."""
 
 
 class Meter:
@@ -120,7 +117,7 @@ class Call:
                 self._take(choice.get("delta"), choice.get("finish_reason"))
         if chunk.get("error"):  # whatever its code: the server had taken the call
             self.break_off(f"the server behind the proxy broke a stream off: {chunk['error']!r:.300}")
-        elif self.finish_reason and self.finish_reason not in _FAILED:
+        elif self.finish_reason and not broke_off(self.finish_reason):
             self._get_through()  # before the agent sees it, and acts
         return choices == [] and bool(chunk.get("usage"))
 
@@ -175,7 +172,7 @@ class Call:
 
     def _settle(self) -> None:
         """The server has said its end."""
-        if self.finish_reason in _FAILED:
+        if broke_off(self.finish_reason):
             self.break_off(f"the server behind the proxy ended an answer with {self.finish_reason!r}")
             return
         segment = self._segment()
