@@ -43,10 +43,7 @@ def behaviour_of(settings: Mapping[str, Any], plan: EvalPlan, outcomes: Sequence
     Args:
         settings: of its test run.
         plan: that they are of, by which what no check has read is put right.
-        outcomes: of all its test rollouts.
-
-    Raises:
-        OverflowError: a sum is no number that can be written.
+        outcomes: of all its test rollouts; their metrics are bounded (`rows.py`).
     """
     sure = {**settings, "n": len(outcomes) // K, "temperature": plan.temperature}
     found = overview_of(sure, outcomes, None, folder="", damaged=0)

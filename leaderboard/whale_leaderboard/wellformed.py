@@ -129,7 +129,7 @@ def check(bundle: Bundle, notes: list[Finding], say: Say = lambda _what, _count:
         track=track,
         score=score,
         means=tuple(sum(found) / K for found in rewards),
-        behaviour=_behaviour(runs[0], outcomes),
+        behaviour=behaviour_of(runs[0].settings, runs[0].plan, outcomes),
         dev=dev,
         tested={key: record for key, (record, _) in tested.items()},
         metered=metered,
@@ -250,13 +250,6 @@ def _check_test(
     if (left := next(wanted, None)) is not None:
         raise Refusal(1, "completeness", TEST, f"sample {left[1]} of example {left[0]!r} is missing")
     return outcomes, metered
-
-
-def _behaviour(run: Run, outcomes: list[Outcome]) -> Behaviour:
-    try:
-        return behaviour_of(run.settings, run.plan, outcomes)
-    except OverflowError as error:
-        raise Refusal(1, "rollout", TEST, f"a metric's sum is no number: {error}") from error
 
 
 def _read_row(line: bytes, place: str) -> Rollout:

@@ -172,11 +172,6 @@ def a_metric_with_an_endless_name(f: Forger) -> None:
     f.edit(TEST, 3, lambda row: row["metrics"].update({"m" * 10_000: 1.0}))
 
 
-def metrics_whose_sum_is_no_number(f: Forger) -> None:
-    for number in (3, 4):
-        f.replace_row(number, lambda row: row["metrics"].update(legal_rate=1.7e308))
-
-
 def reward_twice(f: Forger) -> None:
     """Whoever reads the first one reads another score; the digests are those of these bytes."""
     lines = f.lines(TEST)
@@ -433,7 +428,6 @@ SEALED: list[tuple[Callable[[Forger], None], str, str]] = [
     (groups_of_another_example, "record", r"test.jsonl:3: .*its groups are not those of its example"),
     (more_metrics_than_any, "rollout", r"test.jsonl:3: .*metrics"),
     (a_metric_with_an_endless_name, "rollout", r"test.jsonl:3: .*metrics"),
-    (metrics_whose_sum_is_no_number, "rollout", r"test.jsonl: a metric's sum is no number"),
     (reward_twice, "rollout", r"test.jsonl:3: has the name 'reward' twice in one object"),
     (text_of_a_call_twice, "rollout", r"test.jsonl:3: has the name 'text' twice in one object"),
     (sample_with_a_name_twice, "rollout", r"runs/1/samples.jsonl:4: has the name 'domain' twice"),
