@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from playwright.async_api import async_playwright
-from search_fakes import BROKEN, Obedient, Scripted, recipe_of, search, told
+from search_fakes import BROKEN, Obedient, Scripted, search, told
 from typer.testing import CliRunner
 from whale_baselines.cli import app
 from whale_baselines.search.lineage import write_lineage
@@ -32,12 +32,10 @@ async def make_run(folder):
             [told(0.7, "d", f"\n\n# {HOSTILE}\n"), BROKEN],
         ),
         3,
-        recipe=recipe_of(examples=24),
     )
     weights = Obedient(weights_id="scripted:others")
     await search(
-        folder, Scripted([told(0.95, "e")]), 2, recipe=recipe_of(examples=24), incoming=first.source,
-        phase=2, backend=weights,
+        folder, Scripted([told(0.95, "e")]), 2, incoming=first.source, phase=2, backend=weights
     )  # fmt: skip
 
 
