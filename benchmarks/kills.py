@@ -6,9 +6,8 @@
 The recipe is the demonstration's on Math, cut down to two steps with a search between them, from one worked
 example on, so that training has something to learn from. Each launch goes some rollouts further and then is
 killed, also in the middle of loading, training and saving; every second one as soon as a step's weights are
-there and its optimizer is not. Rollouts are sampled in batches, whose makeup a
-kill changes, so scores are not compared with an uninterrupted run's; tests/baselines/test_whole_runs.py does
-that, one rollout at a time.
+there and its optimizer is not. Rollouts are sampled in batches, whose makeup a kill changes, so scores are
+not compared with an uninterrupted run's; tests/baselines/test_whole_runs.py does that, one rollout at a time.
 
 Launches are forks of a process that has imported everything and done nothing: a process each, and twenty of
 them do not wait for twenty imports of torch.

@@ -82,7 +82,7 @@ async def forecast(plan: EvalPlan | None, folder: Path | None) -> Forecast:
             calls = rollouts * turns
             per_turn = [cap for cap in (harness.settings.max_tokens, plan.max_tokens) if cap is not None]
             name = harness.name
-        budget = domain.token_budget if plan.token_budget is None else plan.token_budget
+        budget = domain.budget(plan.token_budget)
         per_rollout = min(budget, turns * min(per_turn)) if per_turn else budget
     return Forecast(
         model=plan.model,

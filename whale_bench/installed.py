@@ -48,7 +48,7 @@ def look_up(extra: str = "") -> Installed:
     versions, missing, wrong = [], [], []
     for asked in map(Requirement, requires(DISTRIBUTION) or ()):
         always = asked.marker is None or asked.marker.evaluate({"extra": ""})
-        if always if extra else not always:
+        if always == bool(extra):  # of the other kind
             continue
         if asked.marker is not None and not asked.marker.evaluate({"extra": extra}):
             continue

@@ -34,9 +34,9 @@ class Task:
     harness's options of the same name."""
 
     @property
-    def budget(self) -> int | None:
-        """Most sampled tokens of a rollout; None where it has no bound."""
-        return get_domain(self.domain).token_budget if self.token_budget is None else self.token_budget
+    def budget(self) -> int:
+        """Most sampled tokens of a rollout."""
+        return get_domain(self.domain).budget(self.token_budget)
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,10 @@ class Domain:
         """The domain's folder, with `ENV`, `SIZES`, `load_examples` and `verify`."""
         return import_module(f"whale_envs.{self.name}")
 
+    def budget(self, given: int | None) -> int:
+        """Most sampled tokens of a rollout: those given, or the published limit."""
+        return self.token_budget if given is None else given
+
 
 DOMAINS: Mapping[str, Domain] = MappingProxyType(
     {

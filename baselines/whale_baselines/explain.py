@@ -19,7 +19,6 @@ from whale_baselines.rsft import RsftTrainer
 from whale_bench.engine import Task
 from whale_bench.harness.base import Settings
 from whale_bench.models.folder import native_precision
-from whale_envs import get_domain
 
 
 def explain(
@@ -48,7 +47,7 @@ def explain(
     count = sum(parameter.numel() for parameter in parameters)
     trained = sum(parameter.numel() for parameter in parameters if parameter.requires_grad)
     rollouts = recipe.prompts * recipe.samples
-    budget = get_domain(task.domain).token_budget if task.token_budget is None else task.token_budget
+    budget = task.budget
     per_turn = min((cap for cap in (task.max_tokens, harness.max_tokens) if cap is not None), default=budget)
     sampled = budget if harness.max_turns is None else min(budget, per_turn * harness.max_turns)
     turns = budget if harness.max_turns is None else min(budget, harness.max_turns)

@@ -29,7 +29,7 @@ from whale_bench.harness.whispers import whispered_gold
 from whale_bench.records import Rollout
 from whale_envs import ExampleSet
 from whale_envs.errors import HarnessFileError
-from whale_leaderboard.layout import MOST_HARNESS, MOST_ROLLOUT, TEST
+from whale_leaderboard.layout import MOST_HARNESS, MOST_ROLLOUT, TEST, harness_file
 from whale_leaderboard.report import Finding, Say
 from whale_leaderboard.rows import read_plain
 from whale_leaderboard.wellformed import Entry
@@ -64,7 +64,7 @@ def _canaries(entry: Entry, chosen: "_Chosen", until: float, say: Say) -> Iterat
         yield _finding("permuted_gold", TEST, found.message)
     if manifest.own_agent:
         return
-    name = f"harnesses/{manifest.harness_id.removeprefix('sha256:')}.py"
+    name = harness_file(manifest.harness_id)
     source = entry.bundle.read(name, MOST_HARNESS).decode("utf-8", "replace")
     if source == shipped_harnesses()[manifest.domain]:
         return

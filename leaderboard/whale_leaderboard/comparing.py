@@ -12,7 +12,8 @@ to stop are the author's word.
 Not covered: what the model was sent, which its recorded backend compares (`recorded.py`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from whale_bench.records import Rollout, Segment
 from whale_leaderboard.recorded import HARNESS_FAILED, MODEL_FAILED, text_differs
@@ -60,7 +61,7 @@ def _differences(now: Rollout, then: Rollout, searched: bool) -> Iterator[str]:
             f"it ends ({now.stop_condition}) after {len(now.segments)} calls and {len(now.steps)} steps, "
             f"{len(then.segments)} and {len(then.steps)} are recorded"
         )
-    yield from _calls(now, then)
+    yield from _each("call", now.segments, then.segments, Segment.__struct_fields__)
     if now.verdict != then.verdict:
         yield f"its verdict is {now.verdict}, {then.verdict} is recorded"
     for name in Rollout.__struct_fields__:
@@ -76,18 +77,16 @@ def _differences(now: Rollout, then: Rollout, searched: bool) -> Iterator[str]:
 
 
 def _steps(now: Rollout, then: Rollout) -> Iterator[str]:
-    for number, (step, recorded) in enumerate(zip(now.steps, then.steps, strict=False), start=1):
-        for name in ("action", "observation", "event", "feedback"):
-            if getattr(step, name) != getattr(recorded, name):
-                yield f"step {number}: {text_differs(name, getattr(step, name), getattr(recorded, name))}"
+    return _each("step", now.steps, then.steps, ("action", "observation", "event", "feedback"))
 
 
-def _calls(now: Rollout, then: Rollout) -> Iterator[str]:
-    for number, (call, recorded) in enumerate(zip(now.segments, then.segments, strict=False), start=1):
-        if call != recorded:
-            for name in Segment.__struct_fields__:
-                if getattr(call, name) != getattr(recorded, name):
-                    yield f"call {number}: {text_differs(name, getattr(call, name), getattr(recorded, name))}"
+def _each(what: str, now: Sequence[Any], then: Sequence[Any], names: Iterable[str]) -> Iterator[str]:
+    """What of these fields differs between things of equal place, as far as both sides have them."""
+    for number, pair in enumerate(zip(now, then, strict=False), start=1):
+        for name in names:
+            mine, recorded = (getattr(one, name) for one in pair)
+            if mine != recorded:
+                yield f"{what} {number}: {text_differs(name, mine, recorded)}"
 
 
 def _tokens(now: Rollout, then: Rollout) -> Iterator[str]:

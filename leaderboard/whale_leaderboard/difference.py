@@ -18,7 +18,7 @@ from whale_bench.statistics import differences_of, paired, sign_flip
 from whale_bench.view.hidden import plain
 from whale_envs import UsageError
 from whale_leaderboard.archive import Bundle, open_bundle
-from whale_leaderboard.layout import MOST_HARNESS
+from whale_leaderboard.layout import MOST_HARNESS, harness_file
 from whale_leaderboard.report import Finding, Refusal
 from whale_leaderboard.textdiff import first_difference, unified
 from whale_leaderboard.wellformed import Entry, check
@@ -111,8 +111,7 @@ def _harness(a: Entry, b: Entry) -> Iterator[str]:
 
 
 def _source(entry: Entry) -> str:
-    name = f"harnesses/{entry.manifest.harness_id.removeprefix('sha256:')}.py"
-    return entry.bundle.read(name, MOST_HARNESS).decode("utf-8", "replace")
+    return entry.bundle.read(harness_file(entry.manifest.harness_id), MOST_HARNESS).decode("utf-8", "replace")
 
 
 def _unified(name: str, old: str, new: str) -> Iterator[str]:

@@ -16,6 +16,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from whale_envs import __version__
+from whale_envs.paths import hash_file
 
 
 @cache
@@ -44,7 +45,7 @@ def files_digest(*packages: str, less: str | None = None) -> str:
         for inside, path in sorted(found.items(), key=lambda pair: pair[0].as_posix()):
             if inside.parts[0] != less and (inside.suffix == ".py" or inside.parts[0] == "data"):
                 name = f"{package}/{inside.as_posix()}"
-                sums.update(f"{name}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+                sums.update(f"{name}\0{hash_file(path)}\n".encode())
     return sums.hexdigest()
 
 

@@ -158,6 +158,15 @@ class Manifest(_Strict, frozen=True, kw_only=True):
     """Every other file, by name."""
 
 
+def harness_file(harness_id: str) -> str:
+    """Name of the file that holds a harness's source.
+
+    >>> harness_file("sha256:0a")
+    'harnesses/0a.py'
+    """
+    return f"harnesses/{harness_id.removeprefix('sha256:')}.py"
+
+
 def is_fixture(model: str, weights_id: str) -> bool:
     """Whether a model is scripted, by its own names; what a bundle says of itself apart.
 

@@ -45,6 +45,7 @@ from whale_leaderboard.layout import (
     Package,
     RunCard,
     Track,
+    harness_file,
 )
 from whale_leaderboard.matrix import CROSSPLAY, OF_RUN, read_matrix
 from whale_leaderboard.packing import first_events, read_ledger, write_ordered
@@ -270,9 +271,7 @@ class _Packer:
             raise UsageError(f"the source of harness {lost[0]} is in none of the run folders")
         (self.folder / "harnesses").mkdir()
         for harness_id in needed:
-            (self.folder / "harnesses" / f"{harness_id.removeprefix('sha256:')}.py").write_bytes(
-                found[harness_id]
-            )
+            (self.folder / harness_file(harness_id)).write_bytes(found[harness_id])
 
     def _write_crossplay(self) -> None:
         """Takes along the matrix of the first run that has one."""

@@ -28,7 +28,7 @@ from whale_envs import ExampleSet, InfrastructureError, UsageError, get_domain
 from whale_envs.errors import RolloutError, UnconfinedError
 from whale_leaderboard.comparing import failed_otherwise, first_difference
 from whale_leaderboard.digests import source_digest
-from whale_leaderboard.layout import MOST_ROLLOUT, TEST
+from whale_leaderboard.layout import MOST_ROLLOUT, TEST, harness_file
 from whale_leaderboard.recorded import (
     Diverged,
     RecordedAgent,
@@ -176,7 +176,7 @@ async def _open_harness(world: _World, harness_id: str, stack: AsyncExitStack) -
         return None
     domain = world.entry.manifest.domain
     shipped = source_digest(shipped_harnesses()[domain].encode()) == harness_id
-    file = world.entry.bundle.folder / "harnesses" / f"{harness_id.removeprefix('sha256:')}.py"
+    file = world.entry.bundle.folder / harness_file(harness_id)
     return await stack.enter_async_context(load_harness(domain, None if shipped else file))
 
 

@@ -30,7 +30,7 @@ from whale_bench.records import Rollout
 from whale_bench.statistics import differences_of, paired, sign_flip
 from whale_envs.seeding import derive_seed
 from whale_leaderboard.digests import source_digest
-from whale_leaderboard.layout import MOST_ROLLOUT, TEST, K
+from whale_leaderboard.layout import MOST_ROLLOUT, TEST, K, harness_file
 from whale_leaderboard.report import Refusal, Reproduction, Say
 from whale_leaderboard.rows import read_plain
 from whale_leaderboard.wellformed import Entry
@@ -127,7 +127,7 @@ def _file(entry: Entry) -> Any:
     harness_id = entry.manifest.harness_id
     if source_digest(shipped_harnesses()[entry.manifest.domain].encode()) == harness_id:
         return None
-    return entry.bundle.folder / "harnesses" / f"{harness_id.removeprefix('sha256:')}.py"
+    return entry.bundle.folder / harness_file(harness_id)
 
 
 async def _play(

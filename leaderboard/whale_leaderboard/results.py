@@ -112,7 +112,7 @@ def report_of(path: Path, *, level: int = 1, say: Say = lambda _what, _count: No
         except (msgspec.DecodeError, UnicodeDecodeError, Refusal) as error:
             raise UsageError(f"{beside}: is no report of {path.name}: {error}") from error
         fits = report.bundle == digest and report.verifier == verifier()
-        fits &= report.behaviour is not None  # a report of earlier sources of this package
+        fits &= report.behaviour is not None  # what pages need is in it
         if fits and report.asked >= level:
             if claims_reproduction(report) and hashlib.sha256(text).hexdigest() not in vouched(path.parent):
                 said = f"says level {report.level}, and its SHA-256 is not in"

@@ -38,6 +38,7 @@ from whale_leaderboard.layout import (
     K,
     Manifest,
     Track,
+    harness_file,
 )
 from whale_leaderboard.matrix import CROSSPLAY, MOST_CROSSPLAY, read_matrix
 from whale_leaderboard.naming import doubled
@@ -107,7 +108,7 @@ def check(bundle: Bundle, notes: list[Finding], say: Say = lambda _what, _count:
     for run in runs:
         unused -= _check_samples(bundle, run, harnesses)
     for harness_id in sorted(unused):
-        name = f"harnesses/{harness_id.removeprefix('sha256:')}.py"
+        name = harness_file(harness_id)
         raise Refusal(1, "harness", name, "no whole rollout of the bundle was played with it")
     each = (outcomes[at : at + K] for at in range(0, len(outcomes), K))
     rewards = [[outcome.verdict.reward for outcome in samples] for samples in each]
@@ -243,7 +244,7 @@ def _check_test(
             )
         if row.groups != (groups := examples.by_id(example_id).groups):
             raise Refusal(1, "record", place, f"{row.key!r}: its groups are not those of its example")
-        outcomes.append(replace(small_outcome(row), groups=groups))
+        outcomes.append(replace(small_outcome(row), groups=groups))  # those in memory already
         metered &= row.metered
         if number % (64 * K) == 0:
             say("test rollouts", number)

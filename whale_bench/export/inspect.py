@@ -185,10 +185,10 @@ def _chat(rollout: Rollout, model: str) -> Iterator[dict[str, Any]]:
     if is_played(rollout, model):
         yield from map(_message, played(rollout))
         return
-    for segment in rollout.segments[-1:]:
-        for message in segment.messages:
-            yield _message(message)
-        yield _reply(segment, model)
+    segment = rollout.segments[-1]
+    for message in segment.messages:
+        yield _message(message)
+    yield _reply(segment, model)
     for step in rollout.steps[-1:]:
         if step.observation or step.feedback:
             yield {"role": "user", "content": step.observation or step.feedback}

@@ -103,10 +103,10 @@ def _messages(rollout: Rollout, model: str) -> Iterator[dict[str, str]]:
         for message in played(rollout):
             yield {"role": message.role, "content": message.content}
         return
-    for segment in rollout.segments[-1:]:
-        for message in segment.messages:
-            yield {"role": message.role, "content": message.content}
-        yield {"role": "assistant", "content": segment.text}
+    segment = rollout.segments[-1]
+    for message in segment.messages:
+        yield {"role": message.role, "content": message.content}
+    yield {"role": "assistant", "content": segment.text}
 
 
 def _schema(pa: Any) -> Any:

@@ -76,7 +76,7 @@ async def replay_calls(
     first, second = (ProcessHarness(name, source=source, unsafe=unsafe) for _ in range(2))
     if other := next((row for row in rollouts if row.harness_id != first.harness_id), None):
         raise UsageError(f"rollout {other.key!r} was played by {other.harness_id}, not {first.harness_id}")
-    budget = get_domain(domain).token_budget if token_budget is None else token_budget
+    budget = get_domain(domain).budget(token_budget)
     rng = derive_rng("replay-calls", seed, domain)
     async with first, second:
         turns = _max_turns(domain, first)

@@ -156,12 +156,7 @@ class AnthropicBackend(Backend):
             InfrastructureError: the server does not answer.
         """
         asked = probing.probe_of(like)
-        try:
-            await probing.probe_each(lambda server: self._probe(asked, server), self._servers)
-        except InfrastructureError as error:
-            raise InfrastructureError(
-                f"{error} (is {self.address_from} right, and does the server run?)"
-            ) from error
+        await probing.probe_each(lambda server: self._probe(asked, server), self._servers, self.address_from)
 
     async def generate(self, request: Request) -> Generation:
         return await self._answer(request)

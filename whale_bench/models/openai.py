@@ -145,12 +145,7 @@ class OpenAIBackend(Backend):
                     ) from error
                 raise
 
-        try:
-            await probing.probe_each(ask, self._servers)
-        except InfrastructureError as error:
-            raise InfrastructureError(
-                f"{error} (is {self.address_from} right, and does the server run?)"
-            ) from error
+        await probing.probe_each(ask, self._servers, self.address_from)
 
     async def generate(self, request: Request) -> Generation:
         return await self._ask(request)

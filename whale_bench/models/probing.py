@@ -1,6 +1,6 @@
 """One short question with a run's own settings: before the first rollout, and where a request is refused.
 
-    await probe_each(ask, servers)                       # ask(server); all of them, or nobody answers
+    await probe_each(ask, servers, "--base-url")         # ask(server); all of them, or nobody answers
     if await suspicions.cleared(request, server):        # it takes others, so this one is to blame
 
 A setting that a server can never take is found before there is a run only by asking with it: with the
@@ -47,8 +47,13 @@ def probe_of(like: Request | None) -> Request:
     return msgspec.structs.replace(like, messages=ONE_WORD, seed=0, prompt_ids=None, host=None)
 
 
-async def probe_each(ask: Callable[[Server], Awaitable[object]], servers: Servers) -> None:
+async def probe_each(ask: Callable[[Server], Awaitable[object]], servers: Servers, address_from: str) -> None:
     """Asks every server; once one has answered, those that take long are rested.
+
+    Args:
+        ask: puts the question to a server.
+        servers: to be asked.
+        address_from: the option or variable that named them.
 
     Raises:
         UsageError: `ask` raised it.
@@ -82,7 +87,8 @@ async def probe_each(ask: Callable[[Server], Awaitable[object]], servers: Server
             task.cancel()
         await asyncio.gather(*asked, return_exceptions=True)
     if len(down) == len(asked):
-        raise InfrastructureError("; ".join(str(down[server]) for server in servers.all))
+        words = "; ".join(str(down[server]) for server in servers.all)
+        raise InfrastructureError(f"{words} (is {address_from} right, and does the server run?)")
 
 
 class Suspicions:

@@ -25,7 +25,15 @@ from whale_bench.view.index import ANSWER_CHARS, SAID_CHARS
 from whale_bench.view.replay import replay_of
 from whale_envs import DOMAINS, UsageError
 from whale_leaderboard.archive import contents_of
-from whale_leaderboard.layout import MOST_EVENT, MOST_HARNESS, MOST_ROLLOUT, MOST_TOML, TEST, Manifest
+from whale_leaderboard.layout import (
+    MOST_EVENT,
+    MOST_HARNESS,
+    MOST_ROLLOUT,
+    MOST_TOML,
+    TEST,
+    Manifest,
+    harness_file,
+)
 from whale_leaderboard.matrix import CROSSPLAY, MOST_CROSSPLAY, Matrix, read_matrix
 from whale_leaderboard.members import Content
 from whale_leaderboard.report import Refusal, Report
@@ -88,7 +96,7 @@ def _read(path: Path, manifest: Manifest) -> _Read:
     """What pages need of each file, each read once and held against the manifest's digest of it."""
     limits = {SETTINGS: MOST_TOML, CROSSPLAY: MOST_CROSSPLAY}
     if not manifest.own_agent:
-        limits[_harness(manifest)] = MOST_HARNESS
+        limits[harness_file(manifest.harness_id)] = MOST_HARNESS
     small: dict[str, bytes] = {}
     rollouts: list[bytes] = []
     ended = 0.0
@@ -120,7 +128,9 @@ def _contents(read: _Read, report: Report) -> Contents:
     overview = overview_of(report, tomllib.loads(small[SETTINGS].decode()))
     rollouts = [read_plain(line) for line in read.rollouts]
     of = overview.summary.rollouts
-    source = None if manifest.own_agent else small[_harness(manifest)].decode("utf-8", "replace")
+    source = None
+    if not manifest.own_agent:
+        source = small[harness_file(manifest.harness_id)].decode("utf-8", "replace")
     data = {
         "overview": overview,
         "sample": {
@@ -168,10 +178,6 @@ def overview_of(report: Report, settings: dict[str, Any]) -> Overview:
 @cache
 def _h0() -> Mapping[str, str]:
     return shipped_harnesses()
-
-
-def _harness(manifest: Manifest) -> str:
-    return f"harnesses/{manifest.harness_id.removeprefix('sha256:')}.py"
 
 
 def _row(rollout: Rollout) -> Row:
